@@ -50,7 +50,7 @@ func (lease *Lease) releaseBehind(ctx context.Context) {
 	// The values of ctx belong to a request that may have ended by then: gin uses its contexts
 	// again. A panic of the store or the observer would reach no server that recovers.
 	if !unsent || !l.locks.Behind(func() {
-		l.told("release behind an answer", func() { _ = lease.releaseObserved(context.Background(), parted) })
+		l.calls.told("release behind an answer", func() { _ = lease.releaseObserved(context.Background(), parted) })
 	}) {
 		_ = lease.releaseObserved(ctx, parted)
 	}

@@ -61,15 +61,6 @@ func TestAPanicOfTheObserverWhereTheCallerWaitsKeepsNoLock(t *testing.T) {
 		{"Acquired", func(t *testing.T, l *core.Locker) {
 			core.Serialize(l, "k").Do(t.Context(), noRequest{}, func(context.Context) bool { return true })
 		}},
-		{"Released", func(t *testing.T, l *core.Locker) {
-			lease := held(t, l, t.Context(), "k")
-			defer func() {
-				if err := lease.Release(t.Context()); err != nil {
-					t.Errorf("the second Release: %v", err)
-				}
-			}()
-			_ = lease.Release(t.Context())
-		}},
 		{"Disordered", func(t *testing.T, l *core.Locker) {
 			outer := held(t, l, t.Context(), "l")
 			defer release(t, outer)
@@ -101,7 +92,7 @@ func TestAPanicOfTheObserverWhereTheCallerWaitsKeepsNoLock(t *testing.T) {
 }
 
 func TestAPanicOfTheObserverInTheBackgroundIsLoggedAndNothingElse(t *testing.T) {
-	for _, which := range []string{"Lost", "Renewed"} {
+	for _, which := range []string{"Lost", "Renewed", "Released"} {
 		t.Run(which, func(t *testing.T) {
 			text := logtest.Default(t).String
 			synctest.Test(t, func(t *testing.T) {

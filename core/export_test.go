@@ -28,3 +28,6 @@ func HoldWatchdog(l *Locker) { l.locks.StopEvents() }
 
 // SetMostOrphans sets how many owners the reaper looks after at the most.
 func SetMostOrphans(l *Locker, n int) { l.locks.SetMostOrphans(n) }
+
+// SetMostCallbacks sets how many calls of the observer may wait.
+func SetMostCallbacks(l *Locker, n int) { l.calls.observed.Most = n }

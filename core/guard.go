@@ -106,7 +106,7 @@ func NewGuard(l *Locker, template string, opts ...GuardOption) (*Guard, error) {
 		return nil, fmt.Errorf("%w: AnswerFirst with Wait(0): a client that asks again at once would be refused for the lock of its own request; "+
 			"let the rule wait", ErrConfig)
 	}
-	g := &Guard{locker: l}
+	g := &Guard{locker: l, lines: logs.Lines{Log: &l.calls.log}}
 	texts := append([]string{template}, c.guard.more...)
 	if template == "" && c.guard.keyFunc != nil {
 		texts = texts[1:]

@@ -291,9 +291,11 @@ func (lease *Lease) releaseObserved(ctx context.Context, parted []lock.Parting) 
 	begin := clock.Now()
 	handed, lost, err := lease.releaseAll(ctx, parted)
 	if m := lease.more.Load(); m != nil && m.observed && m.obs.Released != nil {
-		m.obs.Released(observe.Released{
+		r := observe.Released{
 			Err: err, Held: begin.Sub(lease.locks()[0].Since()), Took: clock.Now().Sub(begin), HandedOver: handed, Lost: lost,
-		})
+		}
+		c := &lease.config.locker.calls
+		c.released.Await(func() { c.told("Observation.Released", func() { m.obs.Released(r) }) }, observerWait)
 	}
 	return err
 }

@@ -11,7 +11,6 @@ import (
 
 	"github.com/interlock-go/interlock/core/driver"
 	"github.com/interlock-go/interlock/core/internal/lock"
-	"github.com/interlock-go/interlock/core/internal/logs"
 )
 
 // maxKey is the length of the longest key, in bytes.
@@ -28,8 +27,8 @@ type Locker struct {
 	base         config
 	store        Store
 	locks        *lock.Table
-	panics       logs.Throttle // of callbacks
-	placeConfigs sync.Map      // place -> *config, for calls without options
+	calls        callbacks
+	placeConfigs sync.Map // place -> *config, for calls without options
 }
 
 // New makes a [Locker] on a store. The options become the defaults of all its locks
@@ -51,7 +50,8 @@ func New(store Store, opts ...LockerOption) (*Locker, error) {
 		return nil, err
 	}
 	l.locks = lock.NewTable(store, base.turnTime, base.turnCount)
-	l.locks.Observed = base.observer != nil
+	l.calls.init()
+	l.locks.Log, l.locks.Observed = l.calls.log.Logger(), base.observer != nil
 	if !base.unlisted {
 		l.locks.Announce(base.service[0], base.service[1])
 	}
@@ -209,10 +209,19 @@ func (l *Locker) Held() []Holding {
 // ctx. It does not delete the keys of handlers that still run: those locks end with
 // their leases.
 //
+// The observer is called for the leases that Close ends before Close returns, unless it takes
+// more than 250 ms.
+//
 // Close does not close the store. It may be called again, also at the same time:
 // each call waits, and the first of their contexts that ends, ends the wait for all
 // calls.
-func (l *Locker) Close(ctx context.Context) error { return l.locks.Close(ctx) }
+func (l *Locker) Close(ctx context.Context) error {
+	err := l.locks.Close(ctx)
+	if l.base.observer != nil {
+		l.calls.observed.Await(func() {}, observerWait) // the losses that Close has caused
+	}
+	return err
+}
 
 // serves returns an error for a lock that the store never gives.
 func (l *Locker) serves(c *config) error {

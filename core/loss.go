@@ -46,10 +46,11 @@ func (lease *Lease) loss(w *lock.Waiter, reason observe.LossReason, err error) L
 	return loss
 }
 
-// tellLost calls OnLost on a goroutine of its own.
+// tellLost has OnLost called.
 func (lease *Lease) tellLost(loss Loss) {
 	if f := lease.config.onLost; f != nil {
-		go lease.config.locker.told("OnLost", func() { f(loss) })
+		c := &lease.config.locker.calls
+		c.lost.Put(func() { c.told("OnLost", func() { f(loss) }) })
 	}
 }
 
@@ -63,7 +64,8 @@ func (h *holder) Lost(w *lock.Waiter, reason lock.Reason, cause, err error) {
 		return
 	}
 	if o := l.observation(); o != nil && o.Lost != nil {
-		l.config.locker.told("Observation.Lost", func() { o.Lost(loss) })
+		c := &l.config.locker.calls
+		c.observed.Put(func() { c.told("Observation.Lost", func() { o.Lost(loss) }) })
 	}
 	l.tellLost(loss)
 }
@@ -71,6 +73,7 @@ func (h *holder) Lost(w *lock.Waiter, reason lock.Reason, cause, err error) {
 // Renewed implements [lock.Holder].
 func (h *holder) Renewed(w *lock.Waiter, err error, took time.Duration) {
 	if o := (*Lease)(h).observation(); o != nil && o.Renewed != nil {
-		h.config.locker.told("Observation.Renewed", func() { o.Renewed(observe.Renewed{Key: w.Key(), Err: err, Took: took}) })
+		c, r := &h.config.locker.calls, observe.Renewed{Key: w.Key(), Err: err, Took: took}
+		c.observed.Put(func() { c.told("Observation.Renewed", func() { o.Renewed(r) }) })
 	}
 }

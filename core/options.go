@@ -267,7 +267,8 @@ func Name(s string) Option {
 // OnLost sets a function that the locker calls, on a goroutine of its own, whenever
 // a lease is lost: while it is held, after its context has ended, or when its
 // release finds that the lock was already another owner's. Use it to raise an
-// alert. If f panics, the panic is logged through [slog.Default] with its
+// alert. Up to 256 calls run at the same time; [Locker.Undelivered] counts calls that are
+// dropped because too many have not returned. If f panics, the panic is logged through [slog.Default] with its
 // stack, at most once a minute, and ends there. f must be safe for concurrent use.
 // Default: none.
 func OnLost(f func(Loss)) Option {

@@ -99,7 +99,7 @@ func (g *Guard) rejected(ctx context.Context, req Request, err error) *Refusal {
 	}
 	refusal := g.refusal(ctx, err)
 	if errors.Is(err, errNothingFound) {
-		g.lines.Log(ctx, slog.LevelWarn, "interlock: the rule refuses requests in which a function finds nothing: "+
+		g.lines.Add(ctx, slog.LevelWarn, "interlock: the rule refuses requests in which a function finds nothing: "+
 			"authentication goes in front of the rule, and core.Request.Value finds what gin and echo keep by c.Set",
 			g.config.name, err)
 	}
@@ -126,7 +126,7 @@ func (g *Guard) logRefusal(ctx context.Context, r *Refusal, wrong string) {
 	default:
 		return
 	}
-	g.lines.Log(ctx, level, text, g.config.name, r.cause())
+	g.lines.Add(ctx, level, text, g.config.name, r.cause())
 }
 
 // bypassed reports that a handler runs without its lock.
@@ -134,6 +134,6 @@ func (g *Guard) bypassed(ctx context.Context, req Request, r *Refusal) {
 	if o := g.observe(ctx, req, r.keys); o.Bypassed != nil {
 		o.Bypassed(r.Err)
 	}
-	g.lines.Log(ctx, slog.LevelWarn, "interlock: the lock store is unavailable and the rule fails open: handlers run without their lock",
+	g.lines.Add(ctx, slog.LevelWarn, "interlock: the lock store is unavailable and the rule fails open: handlers run without their lock",
 		g.config.name, r.cause())
 }

@@ -114,7 +114,7 @@ func New(server Server, opts ...Option) (*Store, error) {
 	rand.Read(id[:]) // never fails (crypto/rand, Go 1.24)
 	host, _ := os.Hostname()
 	s := &Store{
-		server: server, names: layout{set.prefix}, timeout: set.timeout, log: set.log,
+		server: server, names: layout{set.prefix}, timeout: set.timeout, log: logs.Aside(set.log),
 		process: hex.EncodeToString(id[:]), host: fmt.Sprintf("%s/%d", host, os.Getpid()), now: time.Now,
 		holds: map[string]*hold{}, beaten: map[time.Duration]time.Time{}, spent: map[time.Duration]bool{}, queues: map[string]*queue{},
 		beatWatches: map[string]*listening{},

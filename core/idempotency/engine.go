@@ -36,6 +36,7 @@ type shared struct {
 	watchdog   watchdog
 	background background
 	drain      drain
+	log        logs.Log
 	work       sync.WaitGroup // goroutines
 }
 
@@ -95,7 +96,7 @@ func newEngine(s *shared, c *config) *Engine {
 			c.observer = c.guard.Observer()
 		}
 	}
-	return &Engine{shared: s, config: c}
+	return &Engine{shared: s, config: c, lines: logs.Lines{Log: &s.log}}
 }
 
 // Name returns the name of the endpoint; see the option [Name].

@@ -99,7 +99,7 @@ func (e *Engine) bypassed(ctx context.Context, err error) {
 
 // log writes a line about a request, at most once a minute for a text.
 func (e *Engine) log(ctx context.Context, level slog.Level, text string, err error) {
-	e.lines.Log(ctx, level, text, e.config.name, err)
+	e.lines.Add(ctx, level, text, e.config.name, err)
 }
 
 // reasonOf is core.ReasonOf, except that the store that does not answer is a

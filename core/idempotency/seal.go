@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"time"
 
 	"github.com/interlock-go/interlock/core/idempotency/endpoint"
 	"github.com/interlock-go/interlock/core/internal/logs"
@@ -40,7 +39,7 @@ func Seal(seal, open func([]byte) ([]byte, error)) Option {
 			c.fail("Seal: neither function may be nil")
 			return
 		}
-		c.sealing = &sealing{seal: seal, open: open}
+		c.sealing = &sealing{seal: seal, open: open, failures: logs.Lines{Log: new(logs.Log)}}
 	}
 }
 
@@ -54,7 +53,7 @@ var (
 
 type sealing struct {
 	seal, open func([]byte) ([]byte, error)
-	failures   logs.Throttle // of seal; a failure of open is a refusal
+	failures   logs.Lines // of seal; a failure of open is a refusal
 }
 
 // seal seals an envelope, if there is one and the engine seals. It returns nil if
@@ -66,9 +65,7 @@ func (c *config) seal(ctx context.Context, envelope []byte) []byte {
 	}
 	sealed, err := call(s.seal, envelope)
 	if err != nil {
-		if s.failures.Count(time.Now()) > 0 {
-			slog.ErrorContext(ctx, "interlock: a response could not be sealed and is not stored", "rule", c.name, "error", err)
-		}
+		s.failures.Add(ctx, slog.LevelError, "interlock: a response could not be sealed and is not stored", c.name, err)
 		return nil
 	}
 	return append(append(make([]byte, 0, 1+len(sealed)), sealedVersion), sealed...)

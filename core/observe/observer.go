@@ -10,13 +10,19 @@ import (
 // rule's locker; idempotency.WithObserver sets another, and sets one for an endpoint without
 // a rule. Package otellock is the Observer for OpenTelemetry. Its
 // method, and the functions of its observations, are called from many goroutines at
-// the same time and must return quickly.
+// the same time and should return quickly.
 //
-// A panic of Start, Acquired, Released, Disordered, Rejected, Bypassed or Decided
-// reaches the caller of that operation, after the locks of the operation have been
-// released. Lost and Renewed are called where a loss or a renewal is found, mostly
-// on goroutines of the locker. Their panics are logged through [slog.Default] with
-// the stack, at most once a minute, and end there.
+// Start, Acquired, Disordered, Rejected, Bypassed and Decided run on the goroutine of the
+// caller of that operation. A function that blocks there keeps that caller, and with it a lock
+// that was granted, whose lease is renewed or ends as under a handler. A panic reaches the
+// caller, after the locks of the operation have been released.
+//
+// Lost, Renewed and Released run on goroutines of the locker, on which no lease depends. Lost
+// and Renewed are called one after the other in the order of the events of a locker. A release
+// waits until Released has returned, but no longer than 250 ms. Calls wait while earlier ones
+// do not return, in a bounded number; further calls are dropped and counted (Locker.Undelivered
+// of package core). Panics are logged through [slog.Default] with the stack, at most once a
+// minute, and end there.
 type Observer interface {
 	// Start is called when a caller asks for a lock. The acquisition uses the
 	// context that Start returns. The context of the handler derives from the
@@ -67,7 +73,7 @@ type Observation struct {
 	Acquired func(Acquired)
 	// Released is called when a lease that Acquired granted is released: once, or
 	// never if the caller does not release it. The leases of re-entered locks are
-	// released one by one.
+	// released one by one. It can be called before a Renewed or a Lost of the same lease.
 	Released func(Released)
 	// Renewed is called after each renewal of a lock of the lease by the locker. It is not
 	// called for a check (Lease.Check of package core), whose caller is told the outcome.

@@ -15,6 +15,7 @@ import (
 
 	"github.com/interlock-go/interlock/core/driver"
 	"github.com/interlock-go/interlock/core/internal/clock"
+	"github.com/interlock-go/interlock/core/internal/logs"
 	"github.com/interlock-go/interlock/core/internal/rediswire"
 	"github.com/interlock-go/interlock/core/internal/timers"
 )
@@ -105,6 +106,7 @@ func New(nodes []redis.UniversalClient, opts ...Option) (*Store, error) {
 				driver.ErrConfig, j, i, names[i])
 		}
 	}
+	set.log = logs.Aside(set.log)
 	s := newStore(names, &set)
 	timeout := mostBudget
 	if set.timeout > 0 {

@@ -26,8 +26,8 @@ const maxKey = 512
 var errUnscoped = fmt.Errorf("%w: the function has no principal: Scoped gives it a principal that is not empty, "+
 	"and an engine with Global needs none", core.ErrKey)
 
-// unencodable counts the lines about results that cannot be encoded.
-var unencodable logs.Throttle
+// unencodable are the lines about results that cannot be encoded.
+var unencodable = logs.Lines{Log: new(logs.Log)}
 
 // function is the [endpoint.Call] of a function: one call of [Do].
 type function struct {
@@ -142,10 +142,8 @@ func (f *function) answer(ctx context.Context, a endpoint.Attempt, out any, fail
 	body, err := f.encode(out)
 	if err != nil {
 		// The function has had its effect, and its caller gets the result.
-		if n := unencodable.Count(time.Now()); n > 0 {
-			slog.ErrorContext(ctx, "interlock: the result of a function cannot be encoded: it is not stored, "+
-				"and later calls with the key are refused", "rule", f.engine.Name(), "requests", n, "error", err)
-		}
+		unencodable.Add(ctx, slog.LevelError, "interlock: the result of a function cannot be encoded: it is not stored, "+
+			"and later calls with the key are refused", f.engine.Name(), err)
 		a.TooLarge(endpoint.FuncDone)
 	}
 	return endpoint.Response{Status: endpoint.FuncDone, Body: body}

@@ -3,7 +3,6 @@ package lock
 import (
 	"context"
 	"errors"
-	"log/slog"
 	"strings"
 	"sync"
 	"time"
@@ -46,6 +45,7 @@ const (
 // Lock order: a shard's mutex, then this one, then that of the timers. Under this
 // one nothing is done that takes longer the more orphans there are.
 type reaper struct {
+	table  *Table
 	store  driver.Store
 	clock  *clock.Clock
 	start  func(func()) // runs a release
@@ -90,7 +90,7 @@ type orphan struct {
 }
 
 func (r *reaper) init(t *Table) {
-	r.store, r.clock, r.start = t.store, &t.Clock, t.work.Go
+	r.table, r.store, r.clock, r.start = t, t.store, &t.Clock, t.work.Go
 	r.timers.Clock, r.timers.Go, r.timers.Serve = &t.Clock, t.work.Go, r.serve
 	r.orphans, r.most = make(map[string]*orphan), reapMost
 	r.first.most, r.again.most = reapAtOnce, reapAgainAtOnce
@@ -236,7 +236,7 @@ func (r *reaper) send(o *orphan, l *lane, now clock.Instant) {
 // reports whether there was one.
 func (r *reaper) makeRoom() bool {
 	if n := r.full.Count(time.Now()); n > 0 {
-		slog.Warn("interlock: too many requests whose outcome is not known: some locks stay until their TTL ends",
+		r.table.Log.Warn("interlock: too many requests whose outcome is not known: some locks stay until their TTL ends",
 			"requests", n, "most", r.most)
 	}
 	o := r.paused.last // not one of the next to be released

@@ -2,7 +2,6 @@ package lock
 
 import (
 	"context"
-	"log/slog"
 	"os"
 	"sync"
 	"sync/atomic"
@@ -93,7 +92,7 @@ func (r *registry) due() {
 		r.self.Host, _ = os.Hostname() // without a name the process number has to do
 	}
 	if err := r.store.Announce(ctx, r.self); err != nil {
-		slog.Default().Debug("interlock: this locker's entry could not be written, so that tools cannot name its process",
+		r.table.Log.Debug("interlock: this locker's entry could not be written, so that tools cannot name its process",
 			"locker", r.self.ID, "error", err)
 	}
 }

@@ -29,6 +29,9 @@ type Table struct {
 	// Observed says to tell holders of renewals. The owner of the Table sets it before
 	// the first call.
 	Observed bool
+	// Log writes lines, and never waits for that. The owner of the Table sets it before the
+	// first call.
+	Log *slog.Logger
 
 	prefix    string        // of the owners: the ID and a colon
 	ranger    driver.Ranger // the store, if it is one
@@ -72,7 +75,7 @@ type shard struct {
 // after turnTime, or turnCount grants, if other processes wait.
 func NewTable(store driver.Store, turnTime time.Duration, turnCount int) *Table {
 	t := &Table{
-		Clock: clock.New(), ID: ident.New(),
+		Clock: clock.New(), ID: ident.New(), Log: new(logs.Log).Logger(),
 		store: store, turnTime: turnTime, turnCount: turnCount, seed: maphash.MakeSeed(),
 	}
 	for i := range t.shards {
@@ -195,7 +198,7 @@ func (sh *shard) event(l *lock, happen func(fx *effects)) {
 	if fx.unserved != nil {
 		// No other code logs it: the caller gets no error for as long as it waits.
 		if n := t.unserved.Count(time.Now()); n > 0 {
-			slog.Warn("interlock: the lock store is not ready, and callers wait for it", "tries", n, "error", fx.unserved)
+			t.Log.Warn("interlock: the lock store is not ready, and callers wait for it", "tries", n, "error", fx.unserved)
 		}
 	}
 	if fx.ended {

@@ -1,4 +1,5 @@
-// Package logs keeps a condition that lasts from filling the log.
+// Package logs keeps a condition that lasts from filling the log, and a log that blocks from
+// keeping anything else waiting.
 package logs
 
 import (
@@ -35,21 +36,22 @@ func (t *Throttle) Count(now time.Time) int {
 }
 
 // Lines are the lines about the requests of one rule. Each text has a [Throttle] of its
-// own, so that no condition hides another one. The zero value is ready. Lines are safe for
-// concurrent use.
+// own, so that no condition hides another one. Lines are safe for concurrent use.
 type Lines struct {
+	Log *Log // where they are written; set before the first call
+
 	throttles sync.Map // text -> *Throttle
 }
 
-// Log counts a request, and writes a line to [slog.Default] unless there was a line with
+// Add counts a request, and writes a line to [slog.Default] unless there was a line with
 // the same text in the last minute. The line has the name of the rule, how many requests it
 // reports, and the cause of the last one. The text is a constant.
-func (l *Lines) Log(ctx context.Context, level slog.Level, text, rule string, cause any) {
+func (l *Lines) Add(ctx context.Context, level slog.Level, text, rule string, cause any) {
 	t, ok := l.throttles.Load(text)
 	if !ok {
 		t, _ = l.throttles.LoadOrStore(text, new(Throttle))
 	}
 	if n := t.(*Throttle).Count(time.Now()); n > 0 {
-		slog.Log(ctx, level, text, "rule", rule, "requests", n, "error", cause)
+		l.Log.Line(ctx, level, text, "rule", rule, "requests", n, "error", cause)
 	}
 }

@@ -30,13 +30,13 @@ func TestALineDoesNotHideALineWithAnotherText(t *testing.T) {
 		old := slog.Default()
 		slog.SetDefault(slog.New(slog.NewTextHandler(&text, nil)))
 		defer slog.SetDefault(old)
-		var lines Lines
+		lines := Lines{Log: new(Log)}
 		for range 3 {
-			lines.Log(t.Context(), slog.LevelWarn, "down", "debit", errors.New("refused"))
-			lines.Log(t.Context(), slog.LevelError, "wrong", "debit", "no key")
+			lines.Add(t.Context(), slog.LevelWarn, "down", "debit", errors.New("refused"))
+			lines.Add(t.Context(), slog.LevelError, "wrong", "debit", "no key")
 		}
 		time.Sleep(time.Minute)
-		lines.Log(t.Context(), slog.LevelWarn, "down", "debit", errors.New("refused"))
+		lines.Add(t.Context(), slog.LevelWarn, "down", "debit", errors.New("refused"))
 		for line, want := range map[string]int{
 			"level=WARN msg=down rule=debit requests=1 error=refused":      1,
 			"level=WARN msg=down rule=debit requests=3 error=refused":      1,

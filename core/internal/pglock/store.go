@@ -73,9 +73,7 @@ func (c Config) withDefaults() Config {
 	if c.Timeout <= 0 {
 		c.Timeout = defaultTimeout
 	}
-	if c.Log == nil {
-		c.Log = slog.Default()
-	}
+	c.Log = logs.Aside(c.Log)
 	if c.Keep <= 0 {
 		c.Keep = defaultKeep
 	}

@@ -93,6 +93,7 @@ func Open(rdb redis.UniversalClient, set Config) (*Store, error) {
 	if err := set.check(); err != nil {
 		return nil, err
 	}
+	set.Log = logs.Aside(set.Log)
 	s := &Store{names: namesOf(set.Prefix, 0), log: set.Log, ack: ack{set.Replicas, set.Within}}
 	s.announce.plain = plainPublish
 	s.requests = route{
