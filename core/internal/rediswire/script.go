@@ -2,6 +2,7 @@ package rediswire
 
 import (
 	"context"
+	"crypto/fips140"
 	"crypto/sha1" //nolint:gosec // the name by which Redis knows a script (EVALSHA)
 	"embed"
 	"encoding/hex"
@@ -27,8 +28,11 @@ var scripts []*Script
 // NewScript makes a script. Only variables of packages are made with it: it is not
 // safe for concurrent use.
 func NewScript(source string) *Script {
-	sum := sha1.Sum([]byte(source)) //nolint:gosec // see the import
-	s := &Script{source: source, sha: hex.EncodeToString(sum[:])}
+	s := &Script{source: source}
+	fips140.WithoutEnforcement(func() { // a name protects nothing
+		sum := sha1.Sum([]byte(source)) //nolint:gosec // see the import
+		s.sha = hex.EncodeToString(sum[:])
+	})
 	scripts = append(scripts, s)
 	return s
 }
