@@ -49,6 +49,7 @@ forget   deletes the record, so that the next request is carried out, and what w
 	setup: func(fs *flag.FlagSet) action {
 		o := &settling{header: map[string][]string{}}
 		fs.BoolVar(&o.function, "function", false, "the key belongs to a function")
+		fs.StringVar(&o.service, "service", "", "the `name` of the service, if its engine has one (idempotency.Service)")
 		fs.BoolVar(&o.not, "not-carried-out", false, "resolve: the request had no effect")
 		fs.IntVar(&o.status, "status", -1, "resolve: the request had its effect; `number` of the answer: an HTTP status, or the code of -protocol grpc")
 		fs.StringVar(&o.protocol, "protocol", endpoint.HTTP, "resolve: `protocol` of the answer: http, grpc or func")
@@ -66,6 +67,7 @@ type settling struct {
 	function, not, strict bool
 	status                int
 	protocol, body, state string
+	service               string
 	header                map[string][]string
 	retention             time.Duration
 }
@@ -102,7 +104,7 @@ func (o *settling) run(ctx context.Context, c *call) error {
 	defer done()
 	switch c.args[0] {
 	case "show":
-		return o.show(ctx, c, f, principal, key)
+		return o.show(ctx, c, f, idempotency.ServiceScope(o.service, principal), key)
 	case "resolve":
 		found, err := o.resolution()
 		if err != nil {
@@ -110,7 +112,7 @@ func (o *settling) run(ctx context.Context, c *call) error {
 		}
 		return o.change(ctx, c, key, "resolved", func(e *idempotency.Engine) error { return e.Resolve(ctx, principal, key, found) })
 	case "forget":
-		r, err := f.Record(ctx, principal, key)
+		r, err := f.Record(ctx, idempotency.ServiceScope(o.service, principal), key)
 		if err != nil {
 			return err
 		}
@@ -165,6 +167,9 @@ func (o *settling) change(ctx context.Context, c *call, key, result string, chan
 	}
 	defer func() { _ = store.Close() }()
 	opts := []idempotency.Option{idempotency.Global(), idempotency.Retention(o.retention)}
+	if o.service != "" {
+		opts = append(opts, idempotency.Service(o.service))
+	}
 	if o.strict {
 		opts = append(opts, idempotency.Strict())
 	}

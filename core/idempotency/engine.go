@@ -57,13 +57,14 @@ func (t *tokens) next() string {
 // [core.ErrConfig] for a nil store, for an option that cannot work, or if neither
 // [Scope] nor [Global] is given.
 //
-// Services may share one Redis, and a gateway may hand the client's key on to them.
-// Then give the store of each service a prefix of its own (redisstore.Prefix). With
-// one prefix for both, the gateway's record has the key, and the service refuses
+// Services may share one store, and with it their locks, and a gateway may hand the
+// client's key on to them. Then give the engine of each service its name ([Service]).
+// Without names the gateway's record has the key, and the service refuses
 // the gateway's request as another request with a used key
 // ([reason.KeyReused]). The same holds for a handler that calls another
 // idempotent endpoint with the key of its own request, in this process or
-// elsewhere. A key of [DownstreamKey] is another key and needs no prefix.
+// elsewhere. A key of [DownstreamKey] is another key and needs no name. Another
+// prefix of the store would part the locks as well.
 func New(store Store, opts ...Option) (*Engine, error) {
 	if store == nil {
 		return nil, fmt.Errorf("%w: store is nil; redisstore.New makes one", core.ErrConfig)

@@ -10,7 +10,6 @@ import (
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/idempotency/endpoint"
 	"github.com/interlock-go/interlock/core/idempotency/record"
-	"github.com/interlock-go/interlock/core/internal/ident"
 )
 
 // inside is what guards, and engines of other stores, that run inside an attempt
@@ -62,7 +61,7 @@ func (e *Engine) enclosing(ctx context.Context, a *attempt, call endpoint.Call, 
 		return nil
 	}
 	scope, err := e.scope(ctx, call)
-	if err != nil || ident.Record(scope, key) != a.id {
+	if err != nil || e.config.record(scope, key) != a.id {
 		return nil
 	}
 	a.mu.Lock()
@@ -116,7 +115,7 @@ func (e *Engine) warnTwice(ctx context.Context) {
 func (e *Engine) warnShared(ctx context.Context, enclosing *attempt, state record.State) {
 	if enclosing != nil && (state == record.StateInFlight || state == record.StateMismatch) && e.nesting.shared.CompareAndSwap(false, true) {
 		e.shared.log.Line(ctx, slog.LevelWarn, "interlock: an idempotent request makes another one with the same key, and both keep their records "+
-			"in one place, so the inner one is refused: give the Store of each service a Prefix of its own",
+			"in one place, so the inner one is refused: give the engine of each service its name (idempotency.Service)",
 			"rule", e.config.name, "outer", enclosing.engine.config.name)
 	}
 }

@@ -11,7 +11,6 @@ import (
 	"github.com/interlock-go/interlock/core/idempotency/admin"
 	"github.com/interlock-go/interlock/core/idempotency/endpoint"
 	"github.com/interlock-go/interlock/core/idempotency/record"
-	"github.com/interlock-go/interlock/core/internal/ident"
 )
 
 // Resolve settles a request whose duplicates are refused with
@@ -38,7 +37,7 @@ func (e *Engine) Resolve(ctx context.Context, scope, key string, found admin.Res
 		return fmt.Errorf("%w: an empty Resolution; CarriedOut and NotCarriedOut make one", core.ErrConfig)
 	}
 	req := record.ResolveRequest{
-		ID: ident.Record(scope, key), Token: e.tokens.next(), Strict: c.strict,
+		ID: c.record(scope, key), Token: e.tokens.next(), Strict: c.strict,
 		Retention: c.retention, Tombstone: c.tombstone, Deadline: time.Now().Add(storeWait),
 	}
 	if answer != nil {
@@ -83,7 +82,7 @@ func checkAnswer(protocol string, answer *endpoint.Response, limit int64) error 
 // If the outcome of a request was unknown, and an operator found it out,
 // [Engine.Resolve] is safer. Its errors are the store's.
 func (e *Engine) Forget(ctx context.Context, scope, key string) error {
-	if err := e.store.Forget(ctx, ident.Record(scope, key)); err != nil {
+	if err := e.store.Forget(ctx, e.config.record(scope, key)); err != nil {
 		return fmt.Errorf("interlock: forgetting a record: %w", err)
 	}
 	return nil

@@ -23,6 +23,8 @@ type config struct {
 	err  error // the first bad option
 	name string
 
+	service string // to which the records belong; empty: to all on the store
+
 	lease     time.Duration
 	retention time.Duration
 	tombstone time.Duration

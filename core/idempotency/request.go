@@ -12,7 +12,6 @@ import (
 	"github.com/interlock-go/interlock/core/idempotency/internal/attempts"
 	"github.com/interlock-go/interlock/core/idempotency/record"
 	"github.com/interlock-go/interlock/core/internal/handed"
-	"github.com/interlock-go/interlock/core/internal/ident"
 	"github.com/interlock-go/interlock/core/internal/outcome"
 	"github.com/interlock-go/interlock/core/reason"
 )
@@ -120,7 +119,7 @@ func (e *Engine) identify(ctx context.Context, call endpoint.Call, key string, k
 	if err != nil {
 		return nil, e.refusal(reasonOf(ctx, err), err)
 	}
-	a := &attempt{engine: e, id: ident.Record(scope, key), token: e.tokens.next(), protocol: call.Protocol()}
+	a := &attempt{engine: e, id: e.config.record(scope, key), token: e.tokens.next(), protocol: call.Protocol()}
 	a.target[0], a.target[1], a.target[2] = call.Target()
 	a.origin[0], a.origin[1], a.origin[2] = call.Origin()
 	if a.protocol == endpoint.HTTP {

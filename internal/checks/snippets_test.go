@@ -282,3 +282,10 @@ func _() redis.UniversalClient {
 	})
 	return rdb
 }
+
+// Of the option Service of core/idempotency.
+func _(store idempotency.Store, user core.RequestFunc) error {
+	engine, err := idempotency.New(store, idempotency.Service("ledger"), idempotency.Scope(user))
+	_ = engine
+	return err
+}
