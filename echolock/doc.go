@@ -197,9 +197,9 @@
 // with the header Idempotent-Replayed: true, and then with the same status, headers
 // and bytes.
 //
-// The engine stores responses that settle the request: 2xx, 3xx and 4xx, except 401,
-// 408, 409, 425 and 429. After such a status, a 5xx or a panic, a retry runs the
-// handler again, unless the handler had marked its effect. GraphQL and JSON-RPC answer
+// The engine stores responses that settle the request: 2xx, 3xx and 4xx, except 307,
+// 308, 401, 402, 408, 409, 423, 425, 429 and 499. After such a status, a 5xx or a panic, a
+// retry runs the handler again, unless the handler had marked its effect. GraphQL and JSON-RPC answer
 // 200 when a call fails: there [idempotency.StoreIf] tells failures by their body. A gRPC
 // server has interceptors of its own (package grpclock). A replay leaves out
 // headers that belong to one response only: Set-Cookie, Date, hop-by-hop fields and

@@ -32,7 +32,7 @@ func serveRoute(t *testing.T, handler echo.HandlerFunc, front ...echo.Middleware
 func TestErrorsAreStoredAsTheyAreRendered(t *testing.T) {
 	var seen []string
 	_, srv := serveRoute(t, func(echo.Context) error {
-		return echo.NewHTTPError(http.StatusPaymentRequired, "poor")
+		return echo.NewHTTPError(http.StatusForbidden, "poor")
 	}, func(next echo.HandlerFunc) echo.HandlerFunc {
 		return func(c echo.Context) error {
 			err := next(c)
@@ -41,9 +41,9 @@ func TestErrorsAreStoredAsTheyAreRendered(t *testing.T) {
 		}
 	})
 	const body = `{"message":"poor"}` + "\n"
-	adaptertest.Post(t, srv, "/").WantOwn(t, 402, body)
-	adaptertest.Post(t, srv, "/").WantReplay(t, 402, body)
-	if fmt.Sprint(seen) != "[code=402, message=poor 402 19 true <nil> 402 19 true]" {
+	adaptertest.Post(t, srv, "/").WantOwn(t, 403, body)
+	adaptertest.Post(t, srv, "/").WantReplay(t, 403, body)
+	if fmt.Sprint(seen) != "[code=403, message=poor 403 19 true <nil> 403 19 true]" {
 		t.Errorf("seen in front: %v", seen)
 	}
 }

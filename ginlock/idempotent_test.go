@@ -74,10 +74,10 @@ func TestAMiddlewareInFrontMayAnswerErrors(t *testing.T) {
 func TestAnAnswerWithAnErrorBesideItIsAnAnswer(t *testing.T) {
 	srv := serveChain(t, nil, func(c *gin.Context) {
 		_ = c.Error(errors.New("poor"))
-		c.AbortWithStatusJSON(http.StatusPaymentRequired, gin.H{"poor": true})
+		c.AbortWithStatusJSON(http.StatusForbidden, gin.H{"poor": true})
 	})
-	adaptertest.Post(t, srv, "/").WantOwn(t, 402, `{"poor":true}`)
-	adaptertest.Post(t, srv, "/").WantReplay(t, 402, `{"poor":true}`)
+	adaptertest.Post(t, srv, "/").WantOwn(t, 403, `{"poor":true}`)
+	adaptertest.Post(t, srv, "/").WantReplay(t, 403, `{"poor":true}`)
 }
 
 func TestAPanicIsRecoveredAsWithoutTheMiddleware(t *testing.T) {

@@ -16,10 +16,10 @@ import (
 )
 
 func TestWhatIsStoredAndWhatIsReleased(t *testing.T) {
-	released := []int{401, 408, 409, 425, 429, 500, 502, 503, 599}
-	kept := []int{200, 201, 204, 301, 304, 400, 402, 403, 404, 410, 412, 422, 451, 499}
-	grpcReleased := []int{1, 2, 4, 8, 10, 13, 14, 16}
-	grpcKept := []int{0, 3, 5, 6, 7, 9, 11, 12, 15}
+	released := []int{307, 308, 401, 402, 408, 409, 423, 425, 429, 499, 500, 502, 503, 599}
+	kept := []int{200, 201, 204, 301, 302, 303, 304, 400, 403, 404, 410, 412, 422, 451}
+	grpcReleased := []int{1, 2, 4, 8, 10, 13, 14, 15, 16}
+	grpcKept := []int{0, 3, 5, 6, 7, 9, 11, 12}
 	both := func(a, b []int) []int { return slices.Concat(a, b) }
 	mark := func(h handler) handler {
 		return func(ctx context.Context, a endpoint.Attempt) (endpoint.Response, bool) {
@@ -41,8 +41,8 @@ func TestWhatIsStoredAndWhatIsReleased(t *testing.T) {
 		"kept":                 {endpoint.HTTP, nil, false, kept, true},
 		"marked":               {endpoint.HTTP, nil, true, both(released, kept), true},
 		"store all":            {endpoint.HTTP, []idempotency.Option{idempotency.StoreAll()}, false, both(released, kept), true},
-		"strict, failures":     {endpoint.HTTP, []idempotency.Option{idempotency.Strict()}, false, []int{500, 503}, true},
-		"strict, not carried":  {endpoint.HTTP, []idempotency.Option{idempotency.Strict()}, false, []int{401, 409, 429}, false},
+		"strict, failures":     {endpoint.HTTP, []idempotency.Option{idempotency.Strict()}, false, []int{499, 500, 503}, true},
+		"strict, not carried":  {endpoint.HTTP, []idempotency.Option{idempotency.Strict()}, false, []int{307, 308, 401, 402, 409, 423, 429}, false},
 		"invalid, released":    {endpoint.HTTP, releaseInvalid, false, []int{400, 422}, false},
 		"others, kept":         {endpoint.HTTP, releaseInvalid, false, []int{200, 404, 412}, true},
 		"invalid, marked":      {endpoint.HTTP, releaseInvalid, true, []int{400, 422}, true},
@@ -51,7 +51,7 @@ func TestWhatIsStoredAndWhatIsReleased(t *testing.T) {
 		"gRPC released":        {endpoint.GRPC, nil, false, grpcReleased, false},
 		"gRPC kept":            {endpoint.GRPC, nil, false, grpcKept, true},
 		"gRPC marked":          {endpoint.GRPC, nil, true, grpcReleased, true},
-		"gRPC strict, failure": {endpoint.GRPC, []idempotency.Option{idempotency.Strict()}, false, []int{1, 2, 4, 13, 14}, true},
+		"gRPC strict, failure": {endpoint.GRPC, []idempotency.Option{idempotency.Strict()}, false, []int{1, 2, 4, 13, 14, 15}, true},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {

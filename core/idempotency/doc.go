@@ -25,8 +25,8 @@
 //
 // If a handler fails (a status of 500 or more, a panic), the engine gives
 // the claim up, and the duplicate is carried out anew. The same holds for answers that mean
-// "not now": 401, 408, 409, 425, 429, and what a lock underneath refuses. All other
-// answers are stored.
+// "not now" (401, 402, 408, 409, 423, 425, 429) or "elsewhere" (307, 308), and for what a
+// lock underneath refuses. All other answers are stored.
 //
 // # When a process dies
 //

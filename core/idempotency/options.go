@@ -204,8 +204,8 @@ func Transactional() Option {
 }
 
 // StoreAll stores every answer of the handler: also failures, which otherwise
-// give the claim up, and the answers that refuse for the time being (401, 408, 409,
-// 425, 429). Default: off.
+// give the claim up, and the answers that refuse for the time being (401, 402, 408,
+// 409, 423, 425, 429) or send the client elsewhere (307, 308). Default: off.
 func StoreAll() Option {
 	return func(c *config) { c.storeAll = true }
 }

@@ -28,10 +28,15 @@ const (
 )
 
 // classify is the one table of statuses.
+//
+// The statuses of our own refusals are never final: the handler may have been refused a lock
+// that it took itself, or may hand on what another service refused. Nor is an answer final
+// that asks the client to send the same request once more: to another place (307, 308), with
+// credentials (401), or with a payment (402 of x402 and of the Payment authentication scheme).
 func classify(protocol string, status int) class {
 	if protocol == endpoint.GRPC {
 		switch status {
-		case 1, 2, 4, 13, 14: // CANCELLED, UNKNOWN, DEADLINE_EXCEEDED, INTERNAL, UNAVAILABLE
+		case 1, 2, 4, 13, 14, 15: // CANCELLED, UNKNOWN, DEADLINE_EXCEEDED, INTERNAL, UNAVAILABLE, DATA_LOSS
 			return failed
 		case 3, 11: // INVALID_ARGUMENT, OUT_OF_RANGE
 			return invalid
@@ -49,10 +54,10 @@ func classify(protocol string, status int) class {
 	switch status {
 	case 400, 422:
 		return invalid
-	case 401, 408, 409, 425, 429:
+	case 307, 308, 401, 402, 408, 409, 423, 425, 429:
 		return deferred
 	}
-	if status >= 500 {
+	if status >= 500 || status == 499 { // nginx, and CANCELLED in Connect: the client has gone
 		return failed
 	}
 	return final

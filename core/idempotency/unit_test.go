@@ -118,7 +118,7 @@ func TestHowATransactionEnds(t *testing.T) {
 		notes   string
 	}{
 		"success":            {does(nothing, 200), nil, nil, "200 done", "committed", "replay 200 done", "stored 1"},
-		"declined":           {does(nothing, 402), nil, nil, "402 done", "committed", "replay 402 done", "stored 1"},
+		"declined":           {does(nothing, 403), nil, nil, "403 done", "committed", "replay 403 done", "stored 1"},
 		"not now":            {does(nothing, 429), nil, nil, "429 done", "rolled back", "200 again", "released 1"},
 		"failure":            {does(nothing, 500), nil, nil, "500 done", "rolled back", "200 again", "released 1"},
 		"failure, store all": {does(nothing, 500), storeAll, nil, "500 done", "rolled back", "replay 500 done", "stored 1"},
@@ -146,7 +146,7 @@ func TestHowATransactionEnds(t *testing.T) {
 			does(nothing, 500), storeAll, record.ErrEnded, "ran, then idempotency-outcome-unknown", "failed",
 			"idempotency-outcome-unknown", "unknownidempotency-outcome-unknown 1",
 		},
-		"a statement failed, declined": {does(nothing, 402), nil, record.ErrAborted, "402 done", "failed", "replay 402 done", "stored 1"},
+		"a statement failed, declined": {does(nothing, 403), nil, record.ErrAborted, "403 done", "failed", "replay 403 done", "stored 1"},
 		"a statement failed, success": {
 			does(nothing, 200), nil, record.ErrAborted, "idempotency-rolled-back", "failed",
 			"200 again", "releasedidempotency-rolled-back 1",

@@ -20,7 +20,7 @@
 // The engine commits the transaction with the answer, before any part of the answer
 // leaves. It rolls back if the handler fails (a status of 500 or more, or a status that means
 // "not now"), panics, or loses its claim or its lock. An answer that is stored, such as
-// 402 or 422, commits: a handler that wants such an answer without its rows uses a
+// 403 or 422, commits: a handler that wants such an answer without its rows uses a
 // savepoint. The handler neither commits nor rolls back, also not by a statement: the
 // outcome of its request is then unknown ([reason.OutcomeUnknown]), and logged.
 //

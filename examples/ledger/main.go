@@ -6,7 +6,7 @@
 //	curl -u alice:secret localhost:8080/payments -H 'Idempotency-Key: k1' -d '{"to": "bob", "amount": 5}'
 //
 // The same request again gets a replay, with the number of the same payment. An amount of
-// 1000 is declined (402). That is an answer as well, and its retries get it. After a
+// 1000 is declined (403). That is an answer as well, and its retries get it. After a
 // failure (500) nothing of the payment is there, and a retry makes it.
 package main
 
@@ -66,7 +66,7 @@ func pay(w http.ResponseWriter, r *http.Request) {
 			order.from, order.To, order.Amount).Scan(&payment)
 	}
 	if err != nil {
-		refuse(w, err) // 402 and 404 are answers like any other; 500 rolls back
+		refuse(w, err) // 403 and 404 are answers like any other; 500 rolls back
 		return
 	}
 	w.WriteHeader(http.StatusCreated)

@@ -59,7 +59,7 @@ func refuse(w http.ResponseWriter, err error) {
 	case errors.Is(err, errAccount):
 		http.Error(w, err.Error(), http.StatusNotFound)
 	case errors.Is(err, errFunds):
-		http.Error(w, err.Error(), http.StatusPaymentRequired)
+		http.Error(w, err.Error(), http.StatusForbidden)
 	default:
 		log.Print(err)
 		http.Error(w, "the payment was not made", http.StatusInternalServerError)

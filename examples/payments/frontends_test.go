@@ -59,7 +59,7 @@ func TestRefusals(t *testing.T) {
 		{"invalid-request", "400", codes.InvalidArgument, &paymentspb.RateRequest{Account: strings.Repeat("a", 65)}},
 		{"unknown-account", "404", codes.NotFound, &paymentspb.GetAccountRequest{Account: "unknown"}},
 		{"unknown-account", "404", codes.NotFound, &paymentspb.ReportRequest{First: "alice", Second: "unknown"}},
-		{"insufficient-funds", "402", codes.FailedPrecondition, &paymentspb.DebitRequest{Account: "alice", Amount: 101}},
+		{"insufficient-funds", "403", codes.FailedPrecondition, &paymentspb.DebitRequest{Account: "alice", Amount: 101}},
 		{"stale-token", "409", codes.Aborted, &paymentspb.PutAccountRequest{Account: "fenced"}},
 		{"stale-token", "409", codes.Aborted, &paymentspb.TransferRequest{From: "alice", To: "fenced", Amount: 1}},
 		{"unauthenticated", "401", codes.Unauthenticated, &paymentspb.PayRequest{Account: "alice", Amount: 1}},

@@ -148,7 +148,7 @@ func mark(ctx context.Context) error {
 //
 //	delay=800ms  wait before the payment is made
 //	effect       make it even though the request is to fail
-//	status=402   answer with this status; without effect, no payment is made
+//	status=403   answer with this status; without effect, no payment is made
 const behaviourHeader = "Bank-Behaviour"
 
 // behaviour holds the parsed words. The zero value is a bank that works.
@@ -197,7 +197,7 @@ var refusals = []refusal{
 	{err: errUnauthenticated, status: http.StatusUnauthorized, code: codes.Unauthenticated, reason: "unauthenticated"},
 	{err: bank.ErrInvalid, status: http.StatusBadRequest, code: codes.InvalidArgument, reason: "invalid-request"},
 	{err: bank.ErrUnknownAccount, status: http.StatusNotFound, code: codes.NotFound, reason: "unknown-account"},
-	{err: bank.ErrInsufficientFunds, status: http.StatusPaymentRequired, code: codes.FailedPrecondition, reason: "insufficient-funds"},
+	{err: bank.ErrInsufficientFunds, status: http.StatusForbidden, code: codes.FailedPrecondition, reason: "insufficient-funds"},
 	{err: bank.ErrReferenceReused, status: http.StatusUnprocessableEntity, code: codes.FailedPrecondition, reason: "reference-reused"},
 	{err: bank.ErrStaleToken, status: http.StatusConflict, code: codes.Aborted, reason: "stale-token"},
 	{err: errPartner, status: http.StatusBadGateway, code: codes.Unavailable, reason: "partner-unavailable"},

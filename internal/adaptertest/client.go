@@ -68,7 +68,7 @@ type Result int
 // The results.
 const (
 	OK       Result = iota // 201, OK
-	Declined               // 402, FAILED_PRECONDITION: it never will be carried out
+	Declined               // 403, FAILED_PRECONDITION: it never will be carried out
 	Busy                   // 429, RESOURCE_EXHAUSTED: it may be later
 	Failed                 // 500, INTERNAL: the outcome is unknown
 	None                   // no answer at all
@@ -76,7 +76,7 @@ const (
 
 // results are the codes of the results in both protocols.
 var results = map[string]Result{
-	"201": OK, "402": Declined, "429": Busy, "500": Failed,
+	"201": OK, "403": Declined, "429": Busy, "500": Failed,
 	"OK": OK, "FailedPrecondition": Declined, "ResourceExhausted": Busy, "Internal": Failed,
 }
 

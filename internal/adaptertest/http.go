@@ -40,7 +40,7 @@ func InContext(ctx context.Context, r *http.Request) *http.Request {
 }
 
 // statuses are the statuses of the results.
-var statuses = map[Result]int{OK: 201, Declined: 402, Busy: 429, Failed: 500}
+var statuses = map[Result]int{OK: 201, Declined: 403, Busy: 429, Failed: 500}
 
 // HandleHTTP runs the handler of a framework on net/http. It returns ErrHandler
 // for the framework to answer; where the context has ended the client has gone, or

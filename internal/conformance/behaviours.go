@@ -112,7 +112,7 @@ var behaviours = []behaviour{
 	{name: "superseded, and the handler answers itself", over: overHTTP, holds: superseded(
 		func(call *adaptertest.Call) error { return call.Answer(adaptertest.Declined, "stopped") },
 		func(w *world, o adaptertest.Outcome) {
-			if o.Code != "402" || o.Text != "stopped" {
+			if o.Code != "403" || o.Text != "stopped" {
 				w.Errorf("%+v", o)
 			}
 		},

@@ -80,7 +80,7 @@ func (w *world) lostOwn() {
 		w.lose(ctx)
 		return call.Answer(adaptertest.Declined, "rolled back")
 	}, core.Serialize(w.locker(), "account/{id}"))
-	if o := client.Call(w.Context(), account("1")); o.Code != "402" || o.Text != "rolled back" {
+	if o := client.Call(w.Context(), account("1")); o.Code != "403" || o.Text != "rolled back" {
 		w.Errorf("%+v", o)
 	}
 	s.Visit(w)

@@ -71,7 +71,7 @@ func kept(result adaptertest.Result, text string) string {
 // keptStatus is a status as the answer to a key, if it is kept together with the effect.
 func keptStatus(status int, key string) string {
 	switch status {
-	case 401, 408, 409, 425, 429:
+	case 307, 308, 401, 402, 408, 409, 423, 425, 429, 499:
 		return ""
 	}
 	if status >= 500 {

@@ -112,13 +112,13 @@ func asks(t *testing.T, path, dsn string) {
 	p.pay("", five, http.StatusBadRequest, "idempotency-key-missing", false)
 	p.pay("b", `{"to": "bob", "amount": 0}`, http.StatusBadRequest, "want", false)
 	p.pay("c", `{"to": "mallory", "amount": 1}`, http.StatusNotFound, "no such account", false)
-	p.pay("d", `{"to": "bob", "amount": 96}`, http.StatusPaymentRequired, "insufficient funds", false)
+	p.pay("d", `{"to": "bob", "amount": 96}`, http.StatusForbidden, "insufficient funds", false)
 	db.holds(1, 95)
 	if _, err := db.ExecContext(t.Context(), "UPDATE account SET balance = 100 WHERE id <> 'carol'"); err != nil {
 		t.Fatal(err)
 	}
 	// There would be enough now. But the client has been told that there was not.
-	p.pay("d", `{"to": "bob", "amount": 96}`, http.StatusPaymentRequired, "insufficient funds", true)
+	p.pay("d", `{"to": "bob", "amount": 96}`, http.StatusForbidden, "insufficient funds", true)
 	db.holds(1, 100)
 	p.pay("e", `{"to": "bob", "amount": 96}`, http.StatusCreated, "payment ", false)
 	db.holds(2, 4)

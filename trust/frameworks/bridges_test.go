@@ -47,7 +47,7 @@ func post(t *testing.T, h http.Handler, path string) answer {
 // WrapMiddleware returns the error of the handler to echo when the middleware has stored
 // the answer. The client's retry gets 200, as if the payment had been made.
 func TestEchosBridgeStoresAnEmptySuccessForAHandlerThatFailed(t *testing.T) {
-	failed := func(echo.Context) error { return echo.NewHTTPError(http.StatusPaymentRequired, errDeclined.Error()) }
+	failed := func(echo.Context) error { return echo.NewHTTPError(http.StatusForbidden, errDeclined.Error()) }
 	logged := adaptertest.LogTo(t)
 	e := echo.New()
 	engine := adaptertest.Engine(t)
@@ -65,7 +65,7 @@ func TestEchosBridgeStoresAnEmptySuccessForAHandlerThatFailed(t *testing.T) {
 	e.POST("/payments", failed, echolock.Idempotent(engine))
 	for i := range 2 {
 		got := post(t, e, "/payments")
-		if got.status != http.StatusPaymentRequired || !strings.Contains(got.body, "declined") || got.replayed != (i > 0) {
+		if got.status != http.StatusForbidden || !strings.Contains(got.body, "declined") || got.replayed != (i > 0) {
 			t.Errorf("request %d: %+v", i+1, got)
 		}
 	}
