@@ -22,7 +22,13 @@ import (
 // If the handler returns an error, the middleware renders it at once by c.Error, so
 // that the client gets the response that is stored. Then it returns the error as
 // well, for middleware in front that depends on it. The response is committed by
-// then, so echo does not render the error a second time.
+// then, so echo does not render the error a second time. A handler that begins a response of
+// success and then returns an error has broken the response off: the request counts as
+// carried out, and all its clients get 409.
+//
+// Put echo's middleware.Recover in front of Idempotent. Behind it, it needs
+// RecoverConfig.DisableErrorHandler: it otherwise keeps from Idempotent that the handler
+// panicked, and half a response is stored.
 //
 // Put Idempotent behind authentication. Put it inside [http.TimeoutHandler] or
 // echo's middleware.Timeout, never around them: they answer 503 while the handler
@@ -65,16 +71,22 @@ func Idempotent(engine *idempotency.Engine, opts ...Option) echo.MiddlewareFunc 
 					ec.SetResponse(own)
 					defer ec.SetResponse(res)
 					answered := false
-					err = serve(ctx, ec, func(ec echo.Context) error {
-						err := next(ec)
-						if answered = captured.Answered(); err != nil {
-							ec.Error(err)
-							captured.Fail(0) // in case the error handler rendered nothing
-						}
-						return err
+					captured.Run(func() {
+						err = serve(ctx, ec, func(ec echo.Context) error {
+							err := next(ec)
+							if answered = captured.Answered(); err != nil {
+								captured.BreakOff(err)
+								ec.Error(err)
+								captured.Fail(0) // in case the error handler rendered nothing
+							}
+							return err
+						})
 					})
 					if res.Committed && !committed {
 						captured.Evade(res.Status)
+					}
+					if err == nil && !captured.Answered() {
+						attempt.Unwritten()
 					}
 					answer, whole := captured.Response(own.Status)
 					return answer, answered && whole

@@ -7,10 +7,12 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/labstack/echo/v4"
+	"github.com/labstack/echo/v4/middleware"
 
 	"github.com/interlock-go/interlock/core/idempotency"
 	"github.com/interlock-go/interlock/core/memstore"
@@ -84,7 +86,57 @@ func TestAPanicIsRecoveredAsWithoutTheMiddleware(t *testing.T) {
 	if a := adaptertest.Post(t, srv, "/"); a.Status != 500 || a.Body != `{"message":"Internal Server Error"}`+"\n" {
 		t.Errorf("%d %q", a.Status, a.Body)
 	}
-	adaptertest.Post(t, srv, "/").WantOwn(t, 201, "done")
+	adaptertest.Post(t, srv, "/").WantProblem(t, 409, "idempotency-response-unavailable", "") // it had begun to say 201
+	if runs != 1 {
+		t.Errorf("%d runs; want 1", runs)
+	}
+}
+
+func TestAResponseThatBreaksOffIsNotReplayedAsIfItWereWhole(t *testing.T) {
+	for name, half := range map[string]echo.HandlerFunc{
+		"an error behind the half": func(c echo.Context) error {
+			_ = c.String(http.StatusCreated, "half")
+			return errors.New("disk full")
+		},
+		"panic, recovered behind": middleware.RecoverWithConfig(middleware.RecoverConfig{DisableErrorHandler: true})(func(c echo.Context) error {
+			_ = c.String(http.StatusCreated, "half")
+			panic("disk full")
+		}),
+	} {
+		t.Run(name, func(t *testing.T) {
+			logged, runs := adaptertest.LogTo(t), 0
+			_, srv := serveRoute(t, func(c echo.Context) error { runs++; return half(c) })
+			for range 2 {
+				adaptertest.Post(t, srv, "/").WantProblem(t, 409, "idempotency-response-unavailable", "")
+			}
+			if runs != 1 {
+				t.Errorf("the handler ran %d times; want 1", runs)
+			}
+			if n := strings.Count(logged.String(), "retries are told that it is not available"); n != 1 {
+				t.Errorf("logged %d times; want once: %s", n, logged)
+			}
+		})
+	}
+}
+
+func TestAnAnswerThatTheHandlerDidNotWriteIsLogged(t *testing.T) {
+	for name, c := range map[string]struct {
+		handler echo.HandlerFunc
+		logged  bool
+	}{
+		"nothing":  {func(echo.Context) error { return nil }, true},
+		"a status": {func(c echo.Context) error { return c.NoContent(http.StatusOK) }, false},
+		"an error": {func(echo.Context) error { return errors.New("disk") }, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			logged := adaptertest.LogTo(t)
+			_, srv := serveRoute(t, c.handler)
+			adaptertest.Post(t, srv, "/")
+			if text := logged.String(); strings.Contains(text, "wrote no answer") != c.logged {
+				t.Errorf("logged: %q; want the line: %t", text, c.logged)
+			}
+		})
+	}
 }
 
 // What a hook from in front does to the header is done again for a replay.

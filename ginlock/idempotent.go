@@ -22,7 +22,10 @@ import (
 // Handlers that write nothing and leave errors in c.Errors have failed. Their status
 // is 500, unless they chose another status of 500 or above. The middleware only
 // notes that status, so that a middleware in front can still write a body of its
-// own. Put a middleware that makes responses from errors behind Idempotent if those
+// own. A handler that begins a response of success and then adds an error to c.Errors has
+// broken the response off: the request counts as carried out, and all its clients get 409.
+//
+// Put a middleware that makes responses from errors behind Idempotent if those
 // responses are to be stored.
 //
 // Put Idempotent behind authentication. Put it inside a time limit that answers
@@ -45,16 +48,22 @@ func Idempotent(engine *idempotency.Engine, opts ...Option) gin.HandlerFunc {
 		var tracked *tracker
 		verdict := engine.Do(r.Context(), call, endpoint.Handler{
 			Run: func(ctx context.Context, attempt endpoint.Attempt) (endpoint.Response, bool) {
-				captured = &writer{capture.New(w, attempt), w.Status()}
+				captured = &writer{Writer: capture.New(w, attempt), c: c, noted: w.Status()}
 				c.Writer = captured
 				defer func() { c.Writer = w }()
 				errs := len(c.Errors)
-				next(ctx, c)
-				if len(c.Errors) > errs {
+				captured.Run(func() { next(ctx, c) })
+				switch answered := captured.Answered(); {
+				case answered && len(c.Errors) > captured.errs:
+					captured.BreakOff(c.Errors.Last())
+				case !answered && len(c.Errors) > errs:
 					captured.Fail(captured.noted)
 				}
 				if w.Written() && !written {
 					captured.Evade(w.Status()) // [gin.Engine.HandleContext] resets the writer
+				}
+				if !captured.Answered() && !captured.set {
+					attempt.Unwritten()
 				}
 				return captured.Response(captured.noted)
 			},
@@ -85,17 +94,27 @@ func Idempotent(engine *idempotency.Engine, opts ...Option) gin.HandlerFunc {
 // WriteHeader only notes a status; the body or WriteHeaderNow writes it.
 type writer struct {
 	*capture.Writer
+	c     *gin.Context
 	noted int
+	set   bool // the handler has noted it
+	errs  int  // how many errors there were when the header was written
 }
 
 func (w *writer) WriteHeader(status int) {
-	if status > 0 && !w.Answered() {
-		w.noted = status
+	switch {
+	case status <= 0:
+	case w.Answered():
+		w.Writer.WriteHeader(status) // too late, and it may say that the handler has failed
+	default:
+		w.noted, w.set = status, true
 	}
 }
 
 func (w *writer) WriteHeaderNow() {
-	w.Writer.WriteHeader(w.noted)
+	if !w.Answered() {
+		w.errs = len(w.c.Errors)
+		w.Writer.WriteHeader(w.noted)
+	}
 }
 
 func (w *writer) Write(b []byte) (int, error) {

@@ -3,13 +3,16 @@ package ginlock_test
 import (
 	"errors"
 	"fmt"
+	"html/template"
 	"io"
 	"net/http"
 	"net/http/httptest"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/gin-gonic/gin"
+	"github.com/gin-gonic/gin/render"
 
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/idempotency"
@@ -90,7 +93,80 @@ func TestAPanicIsRecoveredAsWithoutTheMiddleware(t *testing.T) {
 		c.String(http.StatusCreated, "done")
 	})
 	adaptertest.Post(t, srv, "/").WantOwn(t, 500, "")
-	adaptertest.Post(t, srv, "/").WantOwn(t, 201, "done")
+	adaptertest.Post(t, srv, "/").WantProblem(t, 409, "idempotency-response-unavailable", "") // it had begun to say 201
+	if runs != 1 {
+		t.Errorf("%d runs; want 1", runs)
+	}
+}
+
+func TestAResponseThatBreaksOffIsNotReplayedAsIfItWereWhole(t *testing.T) {
+	for name, chain := range map[string][]gin.HandlerFunc{
+		"an error behind the half": {func(c *gin.Context) {
+			c.String(http.StatusCreated, "half")
+			_ = c.Error(errors.New("disk full"))
+		}},
+		"a template that fails in the middle": {func(c *gin.Context) {
+			c.Render(http.StatusCreated, render.HTML{
+				Template: template.Must(template.New("").Parse("half {{.Missing}}")), Data: struct{}{},
+			})
+		}},
+		"panic, recovered behind": {gin.RecoveryWithWriter(io.Discard), func(c *gin.Context) {
+			c.String(http.StatusCreated, "half")
+			panic("disk full")
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			logged, runs := adaptertest.LogTo(t), 0
+			srv := serveChain(t, nil, append([]gin.HandlerFunc{func(*gin.Context) { runs++ }}, chain...)...)
+			for range 2 {
+				adaptertest.Post(t, srv, "/").WantProblem(t, 409, "idempotency-response-unavailable", "")
+			}
+			if runs != 1 {
+				t.Errorf("the handler ran %d times; want 1", runs)
+			}
+			if n := strings.Count(logged.String(), "retries are told that it is not available"); n != 1 {
+				t.Errorf("logged %d times; want once: %s", n, logged)
+			}
+		})
+	}
+}
+
+// An error that was reported before the answer, or beside an answer that is a refusal, does
+// not break it off.
+func TestAnErrorBesideAWholeAnswerBreaksNothingOff(t *testing.T) {
+	for name, c := range map[string]struct {
+		handler gin.HandlerFunc
+		status  int
+		body    string
+	}{
+		"before": {func(c *gin.Context) { _ = c.Error(errors.New("late")); c.String(http.StatusCreated, "done") }, 201, "done"},
+		"beside": {func(c *gin.Context) { _ = c.AbortWithError(http.StatusNotFound, errors.New("none")) }, 404, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			srv := serveChain(t, nil, c.handler)
+			adaptertest.Post(t, srv, "/").WantOwn(t, c.status, c.body)
+			adaptertest.Post(t, srv, "/").WantReplay(t, c.status, c.body)
+		})
+	}
+}
+
+func TestAnAnswerThatTheHandlerDidNotWriteIsLogged(t *testing.T) {
+	for name, c := range map[string]struct {
+		handler gin.HandlerFunc
+		logged  bool
+	}{
+		"nothing":  {func(*gin.Context) {}, true},
+		"a status": {func(c *gin.Context) { c.Status(http.StatusOK) }, false},
+		"an error": {func(c *gin.Context) { _ = c.Error(errors.New("disk")) }, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			logged := adaptertest.LogTo(t)
+			adaptertest.Post(t, serveChain(t, nil, c.handler), "/")
+			if text := logged.String(); strings.Contains(text, "wrote no answer") != c.logged {
+				t.Errorf("logged: %q; want the line: %t", text, c.logged)
+			}
+		})
+	}
 }
 
 // What gin's writer says in a handler is what it says without the capture.

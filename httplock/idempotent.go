@@ -39,7 +39,7 @@ func Idempotent(engine *idempotency.Engine, opts ...Option) func(http.Handler) h
 			verdict := engine.Do(r.Context(), call, endpoint.Handler{
 				Run: func(ctx context.Context, attempt endpoint.Attempt) (endpoint.Response, bool) {
 					captured = capture.New(w, attempt)
-					serve(ctx, next, captured, r)
+					captured.Run(func() { serve(ctx, next, captured, r) })
 					if !captured.Answered() {
 						attempt.Unwritten()
 					}

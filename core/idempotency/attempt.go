@@ -49,22 +49,25 @@ type attempt struct {
 	unit     record.Unit // nil: the handler has no transaction
 	overflow overflow
 	winner   record.CommitReply // of overflow == takenOver
+	broken   error              // of overflow == brokenOff: why
 
 	inside  inside
 	instead *core.Refusal // by a guard in the handler, which has answered it
 	lease   claimLease    // the watchdog's
 }
 
-// overflow is what became of an answer that grew over the limit, before the handler ended.
+// overflow is what became, before the handler ended, of an answer that grew over the limit or
+// broke off.
 type overflow int
 
 const (
-	fits          overflow = iota // it did not grow over the limit
+	fits          overflow = iota // it did neither
 	sentUndecided                 // sent, and the record is decided later
 	sentDecided                   // sent, and the record is decided without a response
 	takenOver                     // not sent, since another attempt has taken over
 	withheld                      // not sent, since the lock was lost (core.CheckAnswer)
 	oversized                     // not sent, since the handler's transaction is not committed
+	brokenOff                     // not sent, since the handler has not finished it
 )
 
 func fromContext(ctx context.Context) *attempt {
@@ -162,6 +165,15 @@ func (a *attempt) Limit() int64 { return a.engine.config.maxResponse }
 // Lease implements [endpoint.Attempt].
 func (a *attempt) Lease() time.Duration { return a.engine.config.lease }
 
+// BrokenOff implements [endpoint.Attempt].
+func (a *attempt) BrokenOff(err error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.overflow == fits {
+		a.overflow, a.broken = brokenOff, fmt.Errorf("%w: %w", errBrokenOff, err)
+	}
+}
+
 // Unwritten implements [endpoint.Attempt].
 func (a *attempt) Unwritten() {
 	a.engine.log(a.ctx, slog.LevelWarn,
@@ -189,7 +201,7 @@ func (a *attempt) TooLarge(status int) (send bool) {
 			}
 		}
 	}
-	return a.overflow != takenOver && a.overflow != withheld && a.overflow != oversized
+	return a.overflow == sentUndecided || a.overflow == sentDecided
 }
 
 // Enlist implements [record.Enlist].

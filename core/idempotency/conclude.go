@@ -42,6 +42,8 @@ func (e *Engine) conclude(ctx context.Context, a *attempt, answer endpoint.Respo
 		}
 	}
 	switch {
+	case over == brokenOff:
+		return e.concludeBroken(ctx, a, d)
 	case over == takenOver:
 		e.leaveRecord(ctx, a)
 		return e.superseded(a, a.winner, d)
@@ -71,6 +73,30 @@ func (e *Engine) conclude(ctx context.Context, a *attempt, answer endpoint.Respo
 	e.abandon(ctx, a)
 	d.Outcome = observe.DecidedReleased
 	return endpoint.Verdict{}
+}
+
+// errBrokenOff is behind a refusal for a response that its handler has not finished.
+var errBrokenOff = errors.New("interlock: the handler broke off a response that it had begun")
+
+// concludeBroken stores that a request was carried out, and that there is no response to it: the
+// handler had begun an answer of success when it reported an error. To run it again could have
+// its effect twice, and to store the part would pass it for the whole.
+func (e *Engine) concludeBroken(ctx context.Context, a *attempt, d *observe.Decided) endpoint.Verdict {
+	e.log(ctx, slog.LevelError, "interlock: the handler of an idempotent endpoint broke off a response that it had begun, "+
+		"and retries are told that it is not available", a.broken)
+	reply, err := e.commit(ctx, a, nil, a.releaseLock)
+	switch {
+	case err != nil:
+		d.Outcome = observe.DecidedPending
+	case reply.Stored():
+		d.Outcome = observe.DecidedStored
+	default:
+		return e.superseded(a, reply, d)
+	}
+	refusal := e.refusal(reason.ResponseUnavailable, fmt.Errorf("%w: %w", ErrResponseUnavailable, a.broken))
+	refusal.Ran = true
+	d.Reason, d.Err = string(refusal.Reason), a.broken
+	return endpoint.Verdict{Refusal: refusal}
 }
 
 // lost returns the refusal for a claim, or a lock around the handler, that was lost;
@@ -138,6 +164,8 @@ func (e *Engine) concludePanic(ctx context.Context, a *attempt, d *observe.Decid
 	refusedInside := a.inside.refusal()
 	lost = lost || refusedInside != nil && refusedInside.Ran
 	switch {
+	case over == brokenOff && unit == nil:
+		e.concludeBroken(ctx, a, d) // the panic is the answer
 	case over == sentDecided || over == takenOver:
 		e.leaveRecord(ctx, a)
 		d.Outcome = observe.DecidedStored
@@ -266,6 +294,9 @@ func (e *Engine) concludeUnit(ctx context.Context, a *attempt, unit record.Unit,
 	case by.overflow == oversized:
 		e.abandonUnmarked(ctx, a, by.marked)
 		return e.unitRefused(by.marked, reason.ResponseTooLarge, errOversized, d), true
+	case by.overflow == brokenOff:
+		e.abandonUnmarked(ctx, a, by.marked)
+		return e.unitRefused(by.marked, reason.RolledBack, fmt.Errorf("%w: %w", ErrRolledBack, a.broken), d), true
 	case by.overflow == fits && by.refusedInside == nil && by.lost != nil:
 		// There will be no effect, for any answer of the handler.
 		e.abandonUnmarked(ctx, a, by.marked)

@@ -156,6 +156,15 @@ func TestHowATransactionEnds(t *testing.T) {
 				t.Error("an answer is sent ahead of its transaction")
 			}
 		}, 200), nil, nil, "idempotency-response-too-large", "rolled back", "200 again", "releasedidempotency-response-too-large 1"},
+		"broken off": {
+			does(func(a endpoint.Attempt) { a.BrokenOff(errors.New("disk full")) }, 200), nil, nil,
+			"idempotency-rolled-back", "rolled back", "200 again", "releasedidempotency-rolled-back 1",
+		},
+		"broken off, marked": {
+			marks(does(func(a endpoint.Attempt) { a.BrokenOff(errors.New("disk full")) }, 200)), nil, nil,
+			"ran, then idempotency-outcome-unknown", "rolled back",
+			"idempotency-outcome-unknown", "unknownidempotency-outcome-unknown 1",
+		},
 		"too large, of a protocol whose answers come whole": {
 			does(nothing, 200),
 			[]idempotency.Option{idempotency.MaxResponse(3)},

@@ -22,7 +22,9 @@ import (
 // If the handler returns an error, the middleware renders it at once by the HTTPErrorHandler
 // of the [echo.Echo], so that the client gets the response that is stored. Then it returns
 // the error as well, for middleware in front that depends on it. The response is committed
-// by then, so echo does not render the error a second time.
+// by then, so echo does not render the error a second time. A handler that begins a response
+// of success and then returns an error has broken the response off: the request counts as
+// carried out, and all its clients get 409.
 //
 // Put Idempotent behind authentication. Put it inside [http.TimeoutHandler], never around
 // it: TimeoutHandler answers 503 while the handler still runs. Around it, that 503 would end
@@ -69,16 +71,22 @@ func Idempotent(engine *idempotency.Engine, opts ...Option) echo.MiddlewareFunc 
 					ec.SetResponse(own)
 					defer ec.SetResponse(outer)
 					answered := false
-					err = serve(ctx, ec, func(ec *echo.Context) error {
-						err := next(ec)
-						if answered = captured.Answered(); err != nil {
-							ec.Echo().HTTPErrorHandler(ec, err)
-							captured.Fail(0) // in case the error handler rendered nothing
-						}
-						return err
+					captured.Run(func() {
+						err = serve(ctx, ec, func(ec *echo.Context) error {
+							err := next(ec)
+							if answered = captured.Answered(); err != nil {
+								captured.BreakOff(err)
+								ec.Echo().HTTPErrorHandler(ec, err)
+								captured.Fail(0) // in case the error handler rendered nothing
+							}
+							return err
+						})
 					})
 					if res.Committed && !committed {
 						captured.Evade(res.Status)
+					}
+					if err == nil && !captured.Answered() {
+						attempt.Unwritten()
 					}
 					answer, whole := captured.Response(own.Status)
 					return answer, answered && whole

@@ -47,14 +47,22 @@ type state int
 const (
 	holding state = iota // it is kept
 	leaving              // over the limit: what comes goes to the writer below
-	dropped              // over the limit, and another attempt's counts instead
+	dropped              // none of it is sent: another attempt's counts instead, or it broke off
 	failed               // see Fail
 	evaded               // the response was written to the writer below
 )
 
 // errDropped is what a handler gets that goes on writing a response that no client
 // will see.
-var errDropped = errors.New("interlock: another attempt has answered the request")
+var errDropped = errors.New("interlock: the response is not sent: another attempt has answered the request, " +
+	"or the handler has reported an error")
+
+// Why a response broke off.
+var (
+	errPanicked = errors.New("interlock: the handler panicked")
+	errStatus   = errors.New("interlock: a status of failure followed the status of success")
+	errLength   = errors.New("interlock: the body is not as long as its Content-Length")
+)
 
 // New returns a Writer for a response that is to go to the writer below.
 func New(below http.ResponseWriter, attempt endpoint.Attempt) *Writer {
@@ -96,7 +104,12 @@ func (w *Writer) WriteHeader(status int) {
 	case status < 100 || status > 999:
 		// As net/http does: found out now, and not after it was stored.
 		panic(fmt.Sprintf("invalid WriteHeader code %v", status))
-	case w.status != 0 || status < 200 && status != http.StatusSwitchingProtocols:
+	case w.status != 0:
+		if status >= http.StatusInternalServerError {
+			w.BreakOff(errStatus) // middleware that recovers from a panic says so like this
+		}
+		return
+	case status < 200 && status != http.StatusSwitchingProtocols:
 		return
 	}
 	w.status = status
@@ -211,12 +224,38 @@ func (w *Writer) Evade(status int) {
 	w.status, w.sent, w.body, w.state = status, http.Header{}, nil, evaded
 }
 
-// breakOff makes a failure of a response that is not as long as its Content-Length says:
-// the source of its body has broken off, or the handler has miscounted. net/http would
-// break the connection off, and a replay would pass the part for the whole.
-func (w *Writer) breakOff(said string) bool {
+// Run runs the handler. A panic passes through.
+func (w *Writer) Run(handler func()) {
+	returned := false
+	defer func() {
+		if !returned { // a panic, or runtime.Goexit
+			w.BreakOff(errPanicked)
+		}
+	}()
+	handler()
+	returned = true
+}
+
+// BreakOff says that the handler has reported an error. If it had begun a response of success,
+// nobody gets the part that there is. The first client and its retries get a refusal.
+func (w *Writer) BreakOff(err error) {
+	if w.state != holding || w.status == 0 || w.status >= http.StatusBadRequest {
+		return
+	}
+	w.state, w.body = dropped, nil
+	w.attempt.BrokenOff(err)
+}
+
+// isCut makes a failure of a response that is not as long as its Content-Length says: the
+// source of its body has broken off, or the handler has miscounted. net/http would break the
+// connection off, and a replay would pass the part for the whole.
+func (w *Writer) isCut(said string) bool {
 	if w.state != holding || !hasBody(w.status) || said == strconv.FormatInt(w.size, 10) {
 		return false
+	}
+	if w.status < http.StatusBadRequest {
+		w.BreakOff(errLength)
+		return true
 	}
 	slog.Error("interlock: the response of an idempotent endpoint is not as long as its Content-Length; "+
 		"it is answered with 500 and not stored", "content_length", said, "written", w.size)
@@ -238,7 +277,7 @@ func (w *Writer) Response(implied int) (answer endpoint.Response, answered bool)
 	if w.status == 0 {
 		w.WriteHeader(http.StatusOK)
 	}
-	if said := w.sent.Get("Content-Length"); answered && said != "" && w.breakOff(said) {
+	if said := w.sent.Get("Content-Length"); answered && said != "" && w.isCut(said) {
 		answered = false
 	}
 	return endpoint.Response{Status: w.status, Header: changes(w.before, w.sent), Body: w.body, Trailer: w.trailer()}, answered

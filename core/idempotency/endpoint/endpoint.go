@@ -113,6 +113,12 @@ type Attempt interface {
 	// the other attempt's answer, or the refusal. Later calls return the same.
 	TooLarge(status int) (send bool)
 
+	// BrokenOff says that the handler began a response of success and did not finish it:
+	// it reported an error, panicked, or wrote another length than it had declared. Nothing
+	// of the response was sent. The engine stores that the response is not available, and
+	// the [Verdict] has the refusal. A transaction (record.Enlist) is rolled back.
+	BrokenOff(err error)
+
 	// Unwritten logs, once a minute, that the handler has returned and has written neither
 	// a status nor a body. net/http answers 200 with no body, which is stored. That may be
 	// meant; or a bridge from another framework writes the answer, or runs the handler,
