@@ -34,8 +34,12 @@ func TestLimitsNamesWhatIsWrong(t *testing.T) {
 		d, least time.Duration
 		want     string
 	}{
-		{0, 0, ""}, {1, 1, ""}, {clock.LongestLease, 1, ""},
-		{-1, 0, "must not be negative"}, {0, 1, "must be positive"}, {1, 2, "must be at least 2ns"},
+		{0, 0, ""},
+		{1, 1, ""},
+		{clock.LongestLease, 1, ""},
+		{-1, 0, "must not be negative"},
+		{0, 1, "must be positive"},
+		{1, 2, "must be at least 2ns"},
 		{clock.LongestLease + 1, 1, "must be at most 744h0m0s (31 days)"},
 	} {
 		if got := clock.Limits(c.d, c.least, clock.LongestLease); got != c.want {
