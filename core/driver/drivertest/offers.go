@@ -228,6 +228,17 @@ func (s *suite) offerNamed() {
 		}
 		return nil
 	})
+	if _, ok := s.store.(driver.Queuer); !ok {
+		return
+	}
+	x.while("named by the newest caller", func(key string) error {
+		o, _, _ := x.offer(key)
+		ask := driver.AcquireRequest{Key: key, Owner: s.owner(), Waiter: x.waits, Line: driver.Newest, Offer: o.Token}
+		if rep := s.try(ask); !rep.Granted || rep.Token <= o.Token || rep.Number == 0 {
+			return fmt.Errorf("to the newest caller: %+v", rep)
+		}
+		return nil
+	})
 }
 
 func (s *suite) offerToTheDead() {

@@ -47,6 +47,9 @@ func (s *Store) askInLine(ctx context.Context, ask driver.AcquireRequest) (drive
 		r.keys[2] = r.keys[0] + waiterSuffix
 	}
 	r.ms = [2]int64{Milliseconds(ask.TTL), Milliseconds(ask.TTL + fenceTime)}
+	if r.waiter != "" && ask.Offer != 0 {
+		r.waiter += "=" + strconv.FormatInt(ask.Offer, 10)
+	}
 	if r.waiter != "" && ask.Left > 0 {
 		r.waiter += "@" + strconv.FormatInt(Milliseconds(min(ask.Left, longest)), 10)
 	}

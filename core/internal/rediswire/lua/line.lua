@@ -27,6 +27,8 @@ local lock, fence, line, owner, lease, keep, rest = KEYS[1], KEYS[2], KEYS[3], A
 local newest, number = ARGV[6] == '1', tonumber(ARGV[7])
 local id, left = match(ARGV[4], '^(.*)@(%d+)$')
 id = id or ARGV[4]
+local name, named = match(id, '^(.*)=(%d+)$')
+id = name or id
 local barrier = 1500 -- ms, as in acquire.lua
 local alone = 1500 -- ms for which the only caller is one without asking again
 
@@ -99,7 +101,7 @@ end
 if not m and not r and call('EXISTS', lock) == 0 then
 	return owner ~= '' and granted(rest) or {'', 0, 0, number}
 elseif r then
-	local ms, behind = opening(lock, q, bare(id), r, o, '')
+	local ms, behind = opening(lock, q, bare(id), r, o, named or '')
 	if newest and not o then
 		ms, behind = 0, others
 	end
