@@ -59,7 +59,7 @@ func Lead(ctx context.Context, l *Locker, key string, fn func(ctx context.Contex
 	if c.terms.Line != driver.InTurn {
 		return fmt.Errorf("%w: Lead with %s: a process that waits to lead does not end the leader's work, nor the wait of others", ErrConfig, lines[c.terms.Line])
 	}
-	c.terms.Wait, c.standby = waitForever, true
+	c.terms.Wait, c.terms.Whole, c.standby = waitForever, true, true // a leader is to last
 	var pause time.Duration
 	var failures logs.Throttle
 	for {

@@ -179,8 +179,9 @@ func (lease *Lease) TokenFor(key string) (int64, bool) {
 // with Redis"). Of several locks it is the earliest. A renewal moves it.
 //
 // A lease that began with an offer of the store, by the message of a release
-// (Offerer in package driver), is valid for less than a second at first. Its first renewal
-// follows within a quarter of that, or with [Lease.Check], and makes it as long as others.
+// (Offerer in package driver), is valid for 1.5 to 3 s at first. Its first renewal follows after
+// 10 ms, or with [Lease.Check], and makes it as long as others. With [WholeLease] no lease
+// begins so.
 func (lease *Lease) Deadline() time.Time {
 	if lease == nil {
 		return time.Time{}

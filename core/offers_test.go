@@ -85,9 +85,14 @@ type pair struct {
 }
 
 func newPair(t *testing.T) *pair {
+	return newPairOn(t, func(seen *offering) core.Store { return seen })
+}
+
+// newPairOn makes a pair whose other process sees the store in another way.
+func newPairOn(t *testing.T, see func(seen *offering) core.Store) *pair {
 	store := memstore.New()
 	p := &pair{t: t, store: store, holder: newLocker(t, store), seen: &offering{Store: store}}
-	p.other = newLocker(t, p.seen)
+	p.other = newLocker(t, see(p.seen))
 	// The first caller that finds a lock held has the process told of offers.
 	p.handOver(nil)
 	return p
@@ -168,7 +173,7 @@ func TestAMessageOfTheReleaseIsTheGrant(t *testing.T) {
 func TestAnOfferIsAskedForByItsTokenWhereItCannotBeTaken(t *testing.T) {
 	for name, opts := range map[string][]core.Option{
 		"the last answer is too old": nil, "a fixed lease": {core.TTL(time.Minute)}, "an attentive caller": {core.Attentive()},
-		"a lease shorter than an offer": {core.Watchdog(300 * time.Millisecond)},
+		"a lease shorter than an offer": {core.Watchdog(300 * time.Millisecond)}, "a caller that wants a whole lease": {core.WholeLease()},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -547,7 +552,7 @@ func TestOffersLeaveOneHolder(t *testing.T) {
 			}
 			var all sync.WaitGroup
 			for i := range 4 {
-				locker := newLocker(t, faults, core.Watchdog(2*time.Second))
+				locker := newLocker(t, faults, core.Watchdog(2*driver.OfferLasts))
 				for range 1 + i%2*2 {
 					all.Go(func() {
 						for ctx.Err() == nil {

@@ -16,6 +16,17 @@ func Attentive() Option {
 	return option(func(c *config) { c.terms.Attentive = true })
 }
 
+// WholeLease has the caller begin only when at least two thirds of the lease are left. It is for
+// work that cannot be stopped within a second, such as a process of another program, or that is
+// planned by [Lease.Deadline]. Without it a caller can begin with a lease that is valid for 1.5 to
+// 3 s until its first renewal: with an offer of the store, by the message of a release (Offerer in
+// package driver). With it the caller asks, which takes a round trip more where processes hand
+// the lock over. A lease that is not renewed ([TTL]), [Attentive] and [Lead] ask in any case.
+// Default: the caller begins with an offer.
+func WholeLease() Option {
+	return option(func(c *config) { c.terms.Whole = true })
+}
+
 // Wanted returns a channel that is closed when another process waits for a lock of the lease,
 // or another caller of this process; at once, if one waits already. It is for long work that
 // can stop at a step: an upload, a stream, a job. The lease stays valid, and is renewed until

@@ -8,7 +8,7 @@ import (
 // OfferLasts is for how long a store keeps a lock for the locker to which it offers the lock
 // ([Offerer]). It is a part of the layout in the store: all processes that share locks count
 // on the same time, and it stays as it is.
-const OfferLasts = 900 * time.Millisecond
+const OfferLasts = 3 * time.Second
 
 // Offerer is what a [Store] implements that can offer a lock which becomes free to the first
 // locker that waits: a message is enough for the locker to have the lock, without a request.

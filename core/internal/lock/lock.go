@@ -56,7 +56,7 @@ func (l *lock) proceed(fx *effects) {
 	if l.listed {
 		l.declines(fx)
 	}
-	if l.first == nil && l.asking == 0 && l.acq != nil && l.acq.named != 0 {
+	if l.asking == 0 && l.acq != nil && l.acq.named != 0 && (l.first == nil || l.first.Terms.Kind.Place()) {
 		fx.passOn, l.acq.named = l.acq.named, 0
 	}
 	switch {
@@ -201,7 +201,7 @@ func (l *lock) look(w *Waiter, now, deadline clock.Instant, fx *effects) step {
 	case w.Terms.Wait == 0 && w.marks&refused == 0 && l.refusedNow(w, now):
 		w.marks |= waited
 		return step{action: leave, err: l.isHeld(w)}
-	case acq == nil || now >= acq.tryAt || w.marks&refused != 0 || w.Terms.Line == driver.Newest && w.attempts == 0:
+	case acq == nil || now >= acq.tryAt || w.marks&refused != 0 || w.Terms.Line != driver.InTurn && w.attempts == 0:
 		s.action, s.try = ask, l.try(w, now, deadline)
 		fx.asks = true
 		if w.Terms.Kind == driver.Permit {

@@ -20,8 +20,12 @@ import (
 // message that comes again does nothing.
 
 // leastOffer is how much of an offer must be left when a caller takes it: the renewal must
-// succeed before the end, also on a busy machine.
+// succeed before the end, also if the store or this machine stands still for a second.
 const leastOffer = driver.OfferLasts / 2
+
+// confirmAfter is how long after a caller has taken an offer the renewal goes that makes the
+// lease a whole one. A section that ends sooner saves the renewal.
+const confirmAfter = 10 * time.Millisecond
 
 // fenceKept is for how long a store remembers the token of an offer for certain.
 const fenceKept = time.Minute
@@ -58,7 +62,7 @@ type offer struct {
 // lease is to be whole, and the holder of an offer has no name yet by which it could be told
 // that others wait.
 func (t *Terms) takesOffers() bool {
-	return t.Kind == driver.Exclusive && t.Line == driver.InTurn && !t.Fixed && !t.WillFix && !t.Attentive && t.Lease > driver.OfferLasts
+	return t.Kind == driver.Exclusive && t.Line == driver.InTurn && !t.Fixed && !t.WillFix && !t.Whole && !t.Attentive && t.Lease > driver.OfferLasts
 }
 
 // offered takes an offer of the store.
@@ -129,9 +133,8 @@ func (l *lock) deal(now clock.Instant, ahead time.Duration, o offer, fx *effects
 	case w.Terms.takesOffers() && a.sent != 0 && until.Sub(now) >= leastOffer &&
 		ahead-a.ahead <= clock.Drift(driver.OfferLasts):
 		l.take(now, until, a.ahead, o, fx)
-	case w.Terms.Kind.Place() || w.Terms.Wait == 0:
-		fx.passOn = o.token
 	default:
+		// proceed passes it on if no request is going to name it.
 		acq = l.acquisition()
 		acq.named, acq.tryAt = o.token, now
 	}
@@ -145,7 +148,7 @@ func (l *lock) take(now, until clock.Instant, ahead time.Duration, o offer, fx *
 		// As if it had been granted for the lease so much earlier that it ends then. So all that
 		// is said of a lease is true of it.
 		sent: until.Add(clock.Drift(lease) - lease), ahead: ahead + clock.Drift(driver.OfferLasts) - clock.Drift(lease),
-		renewAt: now.Add(until.Sub(now) / 4),
+		renewAt: now.Add(confirmAfter),
 		token:   o.token, base: o.token, replied: now, began: now, contended: o.contended,
 	}
 	if lease > fenceKept {
@@ -159,12 +162,23 @@ func (l *lock) take(now, until clock.Instant, ahead time.Duration, o offer, fx *
 	fx.more, fx.schedule = 1, own
 }
 
-// passOn gives an offer that no caller here wants to the next process.
+// passOn gives an offer that no caller here wants to the next process. The callers that wait
+// here, for places, ask then: if no other process waits, no signal comes.
 func (t *Table) passOn(key string, token int64) {
 	t.work.Go(func() {
 		_, _ = t.store.Release(context.Background(), driver.ReleaseRequest{
 			Key: key, Owner: t.owner(uint64(token)), Token: token, TTL: driver.OfferLasts, //nolint:gosec // a token is positive
 			Deadline: t.Clock.Time(t.Clock.Now().Add(driver.OfferLasts)),
 		}) // else it ends by itself
+		if l := t.find(key); l != nil {
+			l.shard.event(l, l.passedOn)
+		}
 	})
+}
+
+// passedOn is the event that an offer was passed on.
+func (l *lock) passedOn(fx *effects) {
+	if l.phase == acquiring && l.asking == 0 && l.first != nil {
+		l.acquisition().tryAt, fx.look = 0, l.first
+	}
 }

@@ -59,8 +59,9 @@ type ownership struct {
 	stopped   bool // MaxHold: no more renewals
 	ambiguous bool // a try of the acquire may be executed later
 	renewing  bool
-	asked     bool // whether others wait, and no answer yet
-	contended bool // other processes wait
+	tries     uint8 // of the renewal of an offer
+	asked     bool  // whether others wait, and no answer yet
+	contended bool  // other processes wait
 }
 
 // owner is the text that identifies the owner in the store.
@@ -125,16 +126,34 @@ func (own *ownership) nextEvent() (at clock.Instant, tolerance time.Duration) {
 // slack is how much earlier than due a renewal may go: fewer, larger batches.
 func (own *ownership) slack() time.Duration {
 	if own.offered {
-		return leastOffer / 60
+		return confirmAfter / 2
 	}
 	return min(own.lease/60, 50*time.Millisecond)
 }
 
+// within is how long a renewal may take that is sent now: a sixth of the lease, so that two fit
+// between the third of the lease at which the first starts and the deadline, and one more. Of an
+// offer, which is not renewed yet, only a third of what is left.
+func (own *ownership) within(now clock.Instant) time.Duration {
+	if own.offered {
+		// A multiple, so that renewals share batches.
+		return min(own.lease/6, max(own.deadline().Sub(now)/3, confirmAfter).Truncate(confirmAfter))
+	}
+	return own.lease / 6
+}
+
 // grant makes a waiter the holder.
 func (own *ownership) grant(w *Waiter, token int64, now clock.Instant, fx *effects) {
-	own.lock.remove(w)
+	l := own.lock
+	l.remove(w)
 	if w.marks&asking != 0 {
-		own.lock.stray(w) // it has left its try, and not the queue yet
+		l.stray(w) // it has left its try, and not the queue yet
+	}
+	if w.Terms.Line == driver.OneWaiter && w.token != 0 {
+		l.listed, fx.decline = false, true // the store takes it for the only waiter still
+	}
+	if next := l.first; next != nil && next.Terms.Line != driver.InTurn {
+		fx.look = next // the store has to know that it waits
 	}
 	own.holder, own.token = w, token
 	own.grants++
@@ -162,7 +181,7 @@ func (own *ownership) handOff(now clock.Instant, ahead time.Duration, fx *effect
 	if own.room > 0 && own.token-own.base >= own.room || own.turnOver(now, fx) {
 		return false
 	}
-	if own.aging(now) || own.suspended(ahead) {
+	if own.aging(now) || own.offered && w.Terms.Whole || own.suspended(ahead) {
 		// Less than two thirds are left, or the clocks disagree: no waiter gets it
 		// before a renewal has confirmed it.
 		own.holder, own.bound = nil, 0

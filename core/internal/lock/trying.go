@@ -76,7 +76,6 @@ func (l *lock) try(w *Waiter, now, deadline clock.Instant) *try {
 	if req.Kind == driver.Exclusive && req.Waiter != "" {
 		req.Offer = acq.named
 	}
-	acq.named = 0
 	if w.Terms.Wait != 0 && req.Kind == driver.Exclusive {
 		req.Left = longWait
 		if deadline != 0 {
@@ -139,6 +138,11 @@ func (l *lock) answered(now clock.Instant, t *try, w *Waiter, a answer, fx *effe
 	}
 	rest := acq.rest
 	acq.rest = ""
+	if o := uint64(acq.named); o != 0 && a.err == nil && !a.Out && (a.Granted || a.Holder != l.shard.table.owner(o)) { //nolint:gosec // a token is positive
+		// Used, or at an end. Else it is still this process's: a try that failed may not have been
+		// carried out, and a caller that does not wait, or wants a place, names no offer.
+		acq.named = 0
+	}
 	lease := t.request.TTL
 	reusable := !a.Ambiguous || a.Granted
 	if !reusable {
@@ -260,8 +264,9 @@ func (l *lock) refused(now clock.Instant, t *try, w *Waiter, a answer, rest stri
 	}
 }
 
-// granted makes the process the owner, and the waiter w that asked the holder, or, if
-// that has left, the first one.
+// granted makes the process the owner, and the first waiter the holder, where that would have
+// asked the same. A number is good for the waiter w alone, which asked ([driver.Newest]): another
+// caller that took it would be older, to the store, than callers that came before it.
 func (l *lock) granted(
 	now, sent clock.Instant, ahead time.Duration, t *try, w *Waiter, rep driver.Reply, rest string, fx *effects,
 ) {
@@ -286,12 +291,20 @@ func (l *lock) granted(
 		return
 	}
 	l.own, l.phase = own, held
-	if l.first == nil || !own.suits(l.first.Terms) {
+	if w != nil && req.Line == driver.OneWaiter {
+		w.token = 0 // the grant has told the store that it waits no more
+	}
+	switch first := l.first; {
+	case first == nil, own.number != 0 && w == nil, !own.suits(first.Terms):
 		l.giveUp(own, fx) // the caller that asked for this lease has left
 		return
+	case first.Terms.Whole && !own.fixed && own.number == 0 && own.aging(now):
+		fx.renewNow(own, now) // no caller begins before
+	default:
+		own.grant(first, rep.Token, now, fx)
+		fx.more = 1
 	}
-	own.grant(l.first, rep.Token, now, fx)
-	fx.more, fx.schedule = 1, own
+	fx.schedule = own
 }
 
 // acquisition returns the lock's acquisition, a new one if it has none. Called with

@@ -22,6 +22,9 @@ type Terms struct {
 	// WillFix says that [Table.Fix] is going to make the lease a fixed one: then it is
 	// one caller's alone.
 	WillFix bool
+	// Whole says that the caller begins only when at least two thirds of the lease are left, as
+	// after a hand-off: not with an offer, nor with a grant whose reply came late.
+	Whole bool
 	// Wait is how long the caller waits for the holder: zero not at all, negative
 	// until its context ends.
 	Wait time.Duration

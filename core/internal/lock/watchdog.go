@@ -42,7 +42,9 @@ func (r *watchdog) serve(batch []*ownership, now clock.Instant) {
 	for _, own := range batch {
 		renews, of := false, term{}
 		own.lock.shard.event(own.lock, func(fx *effects) {
-			renews, of = own.due(now, fx), term{own.lease, own.fixed}
+			if renews = own.due(now, fx); renews {
+				of = own.term(now)
+			}
 		})
 		if renews {
 			renew[of] = append(renew[of], own)
@@ -55,13 +57,26 @@ func (r *watchdog) serve(batch []*ownership, now clock.Instant) {
 
 // term is what the leases of one batch have in common.
 type term struct {
-	lease time.Duration
-	fixed bool // they are only looked at
+	lease  time.Duration
+	within time.Duration // for the answer
+	fixed  bool          // they are only looked at
+	asked  bool          // callers have begun with offers, and rely on the renewal
 }
 
-// renew sends one batch. Each try is bounded by a sixth of the lease, so that two
-// fit between the third of the lease at which it starts and the deadline, and one
-// more.
+// term notes a try to renew a lease. The first try for an offer goes by the connections of the
+// callers' requests: one of them has brought an answer lately, else the offer could not have been
+// taken, and a connection for renewals may have to be made, or have died in silence. The next try
+// takes the other way.
+func (own *ownership) term(now clock.Instant) term {
+	of := term{lease: own.lease, fixed: own.fixed, within: own.within(now)}
+	if own.offered {
+		own.tries++
+		of.asked = own.tries%2 == 1
+	}
+	return of
+}
+
+// renew sends one batch.
 func (r *watchdog) renew(of term, some []*ownership) {
 	t := r.table
 	batch := make([]driver.Renewal, len(some))
@@ -76,10 +91,10 @@ func (r *watchdog) renew(of term, some []*ownership) {
 		ttl = 0
 	}
 	for i, own := range some {
-		batch[i] = driver.Renewal{Key: own.lock.key, Owner: owners[from:ends[i]], Kind: own.kind, TTL: ttl}
+		batch[i] = driver.Renewal{Key: own.lock.key, Owner: owners[from:ends[i]], Kind: own.kind, TTL: ttl, Asked: of.asked}
 		from = ends[i]
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), of.lease/6)
+	ctx, cancel := context.WithTimeout(context.Background(), of.within)
 	defer cancel()
 	sent, ahead := t.Clock.Read()
 	t.store.Renew(ctx, batch, func(i int, contended bool, err error) {
@@ -116,7 +131,7 @@ func (t *Table) Confirm(ctx context.Context, w *Waiter) error {
 		return err
 	}
 	own := w.own
-	ctx, cancel := context.WithTimeout(ctx, own.lease/6)
+	ctx, cancel := context.WithTimeout(ctx, r.within)
 	defer cancel()
 	t.store.Renew(ctx, []driver.Renewal{req}, func(_ int, contended bool, err error) {
 		r.contended, r.err = contended, err
@@ -151,6 +166,7 @@ func (t *Table) question(w *Waiter) (req driver.Renewal, r renewal, err error) {
 		req.TTL = own.lease
 	}
 	r.sent, r.ahead = t.Clock.Read()
+	r.within = own.within(r.sent)
 	r.extended = req.TTL > 0
 	return req, r, nil
 }
@@ -223,6 +239,7 @@ func (own *ownership) endBounded(now clock.Instant, fx *effects) {
 type renewal struct {
 	sent      clock.Instant
 	ahead     time.Duration // of the wall clock, when it was sent
+	within    time.Duration // of a question: for how long its caller waits
 	scheduled bool          // the watchdog sent it
 	fix       bool          // if it succeeds, the lease is not renewed any more
 	extended  bool          // it was not only a question
@@ -257,7 +274,7 @@ func (own *ownership) renewed(r renewal, now clock.Instant, ahead time.Duration,
 		own.failed(r.err)
 		pause := min(own.lease/20, time.Second)
 		if own.offered {
-			pause = min(pause, leastOffer/8)
+			pause = min(pause, leastOffer/30)
 		}
 		own.renewAt = min(own.renewAt, now.Add(pause))
 		fx.schedule = own

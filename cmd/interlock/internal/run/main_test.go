@@ -22,6 +22,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/interlock-go/interlock/cmd/interlock/internal/run"
+	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/driver"
 	"github.com/interlock-go/interlock/core/memstore"
 )
@@ -79,10 +80,21 @@ func witness(file string) {
 // on 4, by how many requests have asked for a lock.
 func wrap(state string, args []string) int {
 	store := memstore.New()
+	var before *core.Lease // of a holder that releases the lock
 	change := func(to string) {
 		switch to {
 		case "held":
 			store.Take("k", time.Hour)
+		case "taken":
+			locker, err := core.New(store, core.Watchdog(time.Second)) // who waits asks again after that
+			if err != nil {
+				panic(err)
+			}
+			if before, err = locker.Lock(context.Background(), "k"); err != nil {
+				panic(err)
+			}
+		case "released":
+			_ = before.Release(context.Background())
 		case "free":
 			store.Expire("k")
 		case "away":

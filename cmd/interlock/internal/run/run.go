@@ -41,7 +41,7 @@ func (c *Command) Run(ctx context.Context, store core.Store, streams Streams) in
 	defer signal.Stop(incoming)
 
 	loss := make(chan core.Loss, 1)
-	locker, err := core.New(store, core.Watchdog(c.ttl), core.Name("interlock run"), core.Service(c.service(), ""), core.OnLost(func(l core.Loss) { loss <- l }))
+	locker, err := core.New(store, core.Watchdog(c.ttl), core.WholeLease(), core.Name("interlock run"), core.Service(c.service(), ""), core.OnLost(func(l core.Loss) { loss <- l }))
 	if err != nil {
 		log.printf("%v", err)
 		return StatusInternal
@@ -90,13 +90,6 @@ func (c *Command) lock(
 	go func() {
 		var err error
 		lease, err = c.take(ctx, locker, log)
-		// A lease that began with an offer of the store is short until it is renewed: the
-		// command would have to end at once.
-		if err == nil && time.Until(lease.Deadline()) < c.grace+c.margin() {
-			if err = lease.Check(ctx); err != nil {
-				_ = lease.Release(ctx)
-			}
-		}
 		taken <- err
 	}()
 	for {

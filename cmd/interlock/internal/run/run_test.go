@@ -129,6 +129,17 @@ func TestASignalEndsTheWait(t *testing.T) {
 	}
 }
 
+// A lease that begins with the message of a release is shorter than the grace of the command.
+func TestACommandIsNotEndedForTheLockWasHandedOver(t *testing.T) {
+	t.Parallel()
+	w := begin(t, "taken", []string{"-ttl", "8s", "-grace", "4s", "k", "--", "sh", "-c", "exit 3"})
+	for end := time.Now().Add(time.Minute); w.change("") < "3" && time.Now().Before(end); {
+		time.Sleep(time.Millisecond) // from its second request on the command's process takes offers
+	}
+	w.change("released")
+	w.ends(3, "")
+}
+
 func TestACommandWhoseLockWasLostIsEnded(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ change, grace, script, says string }{

@@ -1,0 +1,100 @@
+package core_test
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/memstore"
+)
+
+// slowReplies has the replies of a store to requests for a lock come late.
+func slowReplies(s *memstore.Store, late time.Duration) {
+	s.Intercept(func(r memstore.Request) memstore.Fault {
+		if r.Op == memstore.Acquire {
+			return memstore.Fault{After: late}
+		}
+		return memstore.Fault{}
+	})
+}
+
+// The grant for a newest caller that was superseded in its process has the number of that caller.
+// The caller after it is newer than the callers that the store numbered meanwhile.
+func TestTheNewestCallerDoesNotTakeTheNumberOfTheOneBefore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := memstore.New()
+		a, b := newLocker(t, s), newLocker(t, s)
+		slowReplies(s, 50*time.Millisecond)
+		first := comes(t, t.Context(), a, core.Newest()) // granted, and does not know yet
+		s.Intercept(nil)
+		elsewhere := comes(t, t.Context(), b, core.Newest())
+		last := comes(t, t.Context(), a, core.Newest())
+		time.Sleep(100 * time.Millisecond)
+		first.fails(core.ErrSuperseded)
+		elsewhere.fails(core.ErrSuperseded)
+		works(t, last.holds())
+		release(t, last.lease)
+	})
+}
+
+// The only waiter behind a caller of its process that gets the lock says so to the store, and keeps
+// a second one out.
+func TestTheOnlyWaiterIsKnownBehindAGrantOnItsWay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := memstore.New()
+		a, b := newLocker(t, s), newLocker(t, s)
+		slowReplies(s, 50*time.Millisecond)
+		holder := comes(t, t.Context(), a)
+		s.Intercept(nil)
+		only := comes(t, t.Context(), a, core.OneWaiter())
+		time.Sleep(60 * time.Millisecond)
+		holder.holds()
+		only.waiting()
+		comes(t, t.Context(), b, core.OneWaiter()).fails(core.ErrQueueFull)
+		release(t, holder.lease)
+		release(t, only.holds())
+	})
+}
+
+// The only waiter that gets the lock waits no more, however it gets the lock.
+func TestTheOnlyWaiterLeavesItsPlaceWhenItHoldsTheLock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := memstore.New()
+		a, b := newLocker(t, s), newLocker(t, s)
+		lease := held(t, a, t.Context(), "k")
+		only := comes(t, t.Context(), a, core.OneWaiter())
+		only.waiting()
+		release(t, lease)
+		only.holds() // handed over in the process
+		next := comes(t, t.Context(), b, core.OneWaiter())
+		next.waiting()
+		release(t, only.lease)
+		release(t, next.holds())
+	})
+}
+
+// The refusal of a caller that has left says nothing of the only waiter: that asks for itself, and
+// so keeps a second one out.
+func TestTheOnlyWaiterAsksForItself(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := memstore.New()
+		a, b := newLocker(t, s), newLocker(t, s)
+		lease := held(t, b, t.Context(), "k")
+		slowReplies(s, 50*time.Millisecond)
+		ctx, leave := context.WithCancel(t.Context())
+		gone := comes(t, ctx, a)
+		leave()
+		synctest.Wait()
+		<-gone.done
+		s.Intercept(nil)
+		only := comes(t, t.Context(), a, core.OneWaiter())
+		time.Sleep(60 * time.Millisecond)
+		only.waiting()
+		second := comes(t, t.Context(), newLocker(t, s), core.OneWaiter())
+		second.fails(core.ErrQueueFull)
+		release(t, lease)
+		release(t, only.holds())
+	})
+}
