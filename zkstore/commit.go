@@ -204,8 +204,7 @@ type check struct {
 	version int32
 }
 
-// plan makes the operations of ZooKeeper. To delete a node that is worn out ends the epoch, as
-// each deletion does.
+// plan makes the operations of ZooKeeper.
 func (c *commit) plan() plan {
 	var p plan
 	for name := range c.conditions {
@@ -213,27 +212,24 @@ func (c *commit) plan() plan {
 			p.unchanged(name, c.nodes[name], -1, c.acl)
 		}
 	}
-	ends := false
 	for i, op := range c.txn.Then {
-		n, data, version := c.nodes[op.Name], gone, int32(-1)
-		if _, compared := c.conditions[op.Name]; compared {
-			version = n.version
+		n, data, version := c.nodes[op.Name], gone, int32(anyVersion)
+		if _, compared := c.conditions[op.Name]; compared || n.version >= nearAny && n.version < anyVersion {
+			version = n.compared()
 		}
 		if !op.Delete {
 			data = there + op.Value
 		}
 		switch {
-		case n.there && !n.live && n.version >= c.worn && n.children == 0 && !op.Delete && !ends:
-			ends = true // once in a transaction
-			p.steps = append(p.steps, c.root.end(c.at),
-				step{op.Name, &zk.DeleteRequest{Path: path(op.Name), Version: n.version}, -1},
-				step{op.Name, &zk.CreateRequest{Path: path(op.Name), Data: []byte(data), Acl: c.acl}, i})
 		case !n.there && op.Delete:
 			p.unchanged(op.Name, n, i, c.acl)
 		case !n.there:
 			p.steps = append(p.steps, step{op.Name, &zk.CreateRequest{Path: path(op.Name), Data: []byte(data), Acl: c.acl}, i})
 		default:
 			p.steps = append(p.steps, step{op.Name, &zk.SetDataRequest{Path: path(op.Name), Data: []byte(data), Version: version}, i})
+			if n.version == anyVersion-1 {
+				p.steps = append(p.steps, step{op.Name, &zk.SetDataRequest{Path: path(op.Name), Data: []byte(data), Version: anyVersion}, i})
+			}
 		}
 	}
 	return p
@@ -243,7 +239,7 @@ func (c *commit) plan() plan {
 // by creating it as no entry: the next time its version is compared.
 func (p *plan) unchanged(name string, n node, then int, acl []zk.ACL) {
 	if n.there {
-		p.checks = append(p.checks, check{name, n.version})
+		p.checks = append(p.checks, check{name, n.compared()})
 	} else {
 		p.steps = append(p.steps, step{name, &zk.CreateRequest{Path: path(name), Data: []byte(gone), Acl: acl}, then})
 	}
@@ -274,9 +270,6 @@ func (c *commit) executed(ctx context.Context, session int64, steps []step, o ou
 		switch s.op.(type) {
 		case *zk.CreateRequest:
 		case *zk.SetDataRequest:
-			if s.then < 0 {
-				continue // it has ended the epoch
-			}
 			n.version = o.results[i].Stat.Version
 			childless[s.name+"/"] = o.results[i].Stat.NumChildren == 0 && !c.writesBelow(s.name)
 		default:

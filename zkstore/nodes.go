@@ -26,9 +26,12 @@ const (
 	// highest is what the number of a change may be. ZooKeeper counts the elections of a leader
 	// above 32 bits; a fencing token has room for 16,128 of them.
 	highest = 1<<46 - 1<<40
-	// wornOut is the version from which on a node is deleted and created anew when it is
-	// written as no entry. A version has 31 bits, and -1 means any.
-	wornOut = math.MaxInt32 / 2
+	// anyVersion is the version that a request gives to compare none. A version has 32 bits and
+	// a sign, and goes on from the highest at the lowest. So no node may rest at this version:
+	// a write that would leave it there writes twice.
+	anyVersion = -1
+	// nearAny is from which version on each write compares, so that none goes too far.
+	nearAny = anyVersion - 1000
 )
 
 // node is what is at a path.
@@ -60,6 +63,16 @@ func (n node) revision() casstore.Revision {
 
 // same reports whether nothing was written between two looks at a node.
 func (n node) same(o node) bool { return n.there == o.there && n.number == o.number }
+
+// compared is the version that a request gives to compare the node. A node that rests at
+// [anyVersion], where only another program can have left it, cannot be compared: then the
+// request fails.
+func (n node) compared() int32 {
+	if n.version == anyVersion {
+		return math.MinInt32
+	}
+	return n.version
+}
 
 func newNode(data []byte, stat *zk.Stat) node {
 	value, live := strings.CutPrefix(string(data), there)

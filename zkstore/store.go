@@ -55,7 +55,7 @@ func (s *Store) Close() error {
 func Server(conn *Conn) casstore.Server { return newServer(conn) }
 
 func newServer(conn *Conn) *server {
-	s := &server{conn: conn, roots: map[string]*root{}, worn: wornOut}
+	s := &server{conn: conn, roots: map[string]*root{}}
 	s.send = func(ctx context.Context, ops []any) ([]zk.MultiResponse, error) {
 		return call(ctx, s, func() ([]zk.MultiResponse, error) { return conn.Multi(ops...) })
 	}
@@ -66,7 +66,6 @@ func newServer(conn *Conn) *server {
 type server struct {
 	conn   *Conn
 	newest atomic.Int64 // the highest number that was seen
-	worn   int32        // see [wornOut]; less in tests
 	lanes
 	watches watches
 

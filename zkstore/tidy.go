@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math/rand/v2"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/go-zookeeper/zk"
@@ -14,6 +15,9 @@ const (
 	// idle is for how long a node must have been no entry before it is deleted, at least;
 	// nothing but the size of the tree rests on it.
 	idle = 30 * time.Minute
+	// many is after how many deleted nodes the next tidying comes soon, and busy when.
+	many = 2000
+	busy = 2 * time.Minute
 	// atOnce is how many nodes are deleted in one transaction, which ends the epoch.
 	atOnce = 500
 )
@@ -22,11 +26,15 @@ const (
 // a time: the one that ends the epoch.
 func (s *Store) tidy() {
 	last := map[string]int64{}
-	for {
-		timer := time.NewTimer(idle/2 + rand.N(idle))
+	for most := 0; ; {
+		pause := idle/2 + rand.N(idle)
+		if most >= many {
+			pause = busy/2 + rand.N(busy)
+		}
+		timer := time.NewTimer(pause)
 		select {
 		case <-timer.C:
-			s.tidyOnce(last)
+			most = s.tidyOnce(last)
 		case <-s.done.Done():
 			timer.Stop()
 			return
@@ -35,15 +43,17 @@ func (s *Store) tidy() {
 }
 
 // tidyOnce deletes the nodes that have been no entries since the last time, when the epochs
-// were these. What fails is done the next time.
-func (s *Store) tidyOnce(last map[string]int64) {
+// were these. What fails is done the next time. It returns how many nodes it has deleted below
+// one root at most.
+func (s *Store) tidyOnce(last map[string]int64) (most int) {
 	for _, r := range s.server.opened() {
-		var err error
-		last[r.name], err = s.server.tidyRoot(s.done, r, last[r.name])
+		now, deleted, err := s.server.tidyRoot(s.done, r, last[r.name])
+		last[r.name], most = now, max(most, deleted)
 		if err != nil && s.done.Err() == nil && !errors.Is(err, errOther) {
 			s.Warn("nodes of deleted entries could not be deleted, and stay", err)
 		}
 	}
+	return most
 }
 
 // errOther says that another process has ended the epoch.
@@ -62,54 +72,59 @@ func (s *server) opened() []*root {
 
 // tidyRoot ends the epoch that began with the number last, and deletes the nodes that have
 // been no entries since then, unless another store has ended it. It returns the number of
-// the epoch that it leaves.
-func (s *server) tidyRoot(ctx context.Context, r *root, last int64) (int64, error) {
+// the epoch that it leaves, and how many nodes it has deleted.
+func (s *server) tidyRoot(ctx context.Context, r *root, last int64) (now int64, deleted int, err error) {
 	r.forget()
 	at, _, err := s.open(ctx, r)
 	if err != nil || at.number != last {
-		return at.number, err
+		return at.number, 0, err
 	}
 	t := &tidying{server: s, root: r, before: last}
-	if err = t.flush(ctx); err == nil {
-		err = t.walk(ctx, r.name)
+	if err = t.flush(ctx); err != nil {
+		return 0, 0, err
+	}
+	names, err := t.below(ctx, []string{r.name}, map[string]node{r.name: {children: 1}})
+	if err == nil {
+		err = t.walk(ctx, names)
 	}
 	if err == nil {
 		err = t.flush(ctx)
 	}
 	if err != nil {
-		return 0, err
+		return 0, t.deleted, err
 	}
 	at, _, err = s.open(ctx, r)
-	return at.number, err
+	return at.number, t.deleted, err
 }
 
 // tidying is a walk over a root.
 type tidying struct {
 	*server
-	root   *root
-	before int64
-	old    []step
+	root    *root
+	before  int64
+	old     []step
+	deleted int
 }
 
-// walk collects the nodes below a name that can go, the deepest first.
-func (t *tidying) walk(ctx context.Context, name string) error {
-	parts, _, err := t.children(ctx, name)
-	if err != nil {
-		return err
-	}
-	for _, part := range parts {
-		own := name + "/" + part
-		n, err := t.get(ctx, own)
+// walk collects some nodes that can go, and before them what is below them. It reads as many
+// nodes at once as lists do, so that callers do not leave nodes faster than they go.
+func (t *tidying) walk(ctx context.Context, names []string) error {
+	for some := range slices.Chunk(names, together) {
+		read := map[string]node{}
+		if err := t.getAll(ctx, some, func(name string, n node) { read[name] = n }); err != nil {
+			return err
+		}
+		below, err := t.below(ctx, some, read)
+		if err == nil {
+			err = t.walk(ctx, below)
+		}
 		if err != nil {
 			return err
 		}
-		if n.children > 0 {
-			if err := t.walk(ctx, own); err != nil {
-				return err
+		for _, own := range some {
+			if n := read[own]; n.there && !n.live && n.number <= t.before && n.below <= t.before {
+				t.old = append(t.old, step{own, &zk.DeleteRequest{Path: path(own), Version: n.version}, -1})
 			}
-		}
-		if n.there && !n.live && n.number <= t.before && n.below <= t.before {
-			t.old = append(t.old, step{own, &zk.DeleteRequest{Path: path(own), Version: n.version}, -1})
 		}
 		if len(t.old) >= atOnce {
 			if err := t.flush(ctx); err != nil {
@@ -118,6 +133,30 @@ func (t *tidying) walk(ctx context.Context, name string) error {
 		}
 	}
 	return nil
+}
+
+// below are the names of the nodes below some nodes.
+func (t *tidying) below(ctx context.Context, names []string, read map[string]node) ([]string, error) {
+	var mu sync.Mutex
+	var list []string
+	var failed error
+	var all sync.WaitGroup
+	for _, name := range names {
+		if read[name].children == 0 {
+			continue
+		}
+		all.Go(func() {
+			parts, _, err := t.children(ctx, name)
+			mu.Lock()
+			defer mu.Unlock()
+			failed = errors.Join(failed, err)
+			for _, part := range parts {
+				list = append(list, name+"/"+part)
+			}
+		})
+	}
+	all.Wait()
+	return list, failed
 }
 
 // flush deletes what was collected, and ends the epoch in the same transaction. What has
@@ -132,6 +171,7 @@ func (t *tidying) flush(ctx context.Context) error {
 		t.root.forget()
 		switch {
 		case o.err == nil:
+			t.deleted += len(t.old)
 			t.old = nil
 			return nil
 		case !mistaken(o.err):
