@@ -237,7 +237,7 @@ func (c *claim) found(answer Answer, received time.Time) (reply driver.Reply, ag
 	if left <= 0 {
 		return c.takeOver(lock, beat, last)
 	}
-	reply.TTL = min(left, other.lease)
+	reply.TTL, reply.Note = min(left, other.lease), c.stranger(c.ask.Key, beat, left)
 	return reply, false, nil
 }
 

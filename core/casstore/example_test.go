@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log"
+	"time"
 
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/casstore"
@@ -31,4 +32,27 @@ func ExampleNew() {
 	// Output:
 	// alone
 	// <nil>
+}
+
+// A process that ends soon waits for longer than the lease: only then it knows that a holder
+// has died.
+func Example_shortLived() {
+	ctx, key := context.Background(), "report/daily"
+	store, err := casstore.New(castest.NewMemory())
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer store.Close()
+	locker, err := core.New(store)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer locker.Close(ctx)
+	lease, err := locker.Lock(ctx, key, core.Watchdog(10*time.Second), core.Wait(12*time.Second))
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer lease.Release(ctx)
+	fmt.Println(lease.Key())
+	// Output: report/daily
 }

@@ -1,6 +1,7 @@
 package casstore
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/interlock-go/interlock/core/internal/clock"
@@ -21,6 +22,7 @@ const (
 type sighting struct {
 	revision Revision
 	at       time.Time
+	changed  bool      // it was seen at another revision before
 	beat     string    // of a lock: the name of its holder's beat
 	used     time.Time // when a caller asked for it last
 	lease    time.Duration
@@ -62,7 +64,7 @@ func (s *Store) sawBeat(name string, at Revision, received time.Time) {
 	case beat == nil:
 		s.seen.beats[name] = &sighting{revision: at, at: received, used: received}
 	case at.Number > beat.revision.Number, at == Revision{} && beat.revision != Revision{}:
-		beat.revision, beat.at = at, received
+		beat.revision, beat.at, beat.changed = at, received, true
 	}
 }
 
@@ -102,6 +104,19 @@ func (s *Store) silent(key string, at Revision, beatName string, lease time.Dura
 		since = beat.at
 	}
 	return lease + clock.Drift(lease) - s.now().Sub(since), beat.revision
+}
+
+// stranger says for how long a caller must wait to know whether the holder lives, if the store
+// has seen no sign of life of it yet. It is empty once there was one.
+func (s *Store) stranger(key, beatName string, left time.Duration) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	lock, beat := s.seen.locks[key], s.seen.beats[beatName]
+	if lock == nil || beat == nil || beat.changed {
+		return ""
+	}
+	return fmt.Sprintf("the store does not know whether the holder lives: a caller that waits for %v gets the lock of a dead one",
+		left.Round(time.Millisecond))
 }
 
 // prune forgets what no caller asks for.

@@ -152,6 +152,9 @@ type Reply struct {
 	// Holder is the owner that holds the lock instead, if known. Of several it
 	// lists all or some, separated by commas.
 	Holder string
+	// Note is what else there is to say about a refusal. It stands in the error of a caller that
+	// waits for no longer than TTL, and is mostly empty.
+	Note string
 	// Full says that the request was refused because [AcquireRequest.AtMost] owners
 	// have places.
 	Full bool

@@ -62,6 +62,8 @@ type acquisition struct {
 	releases  int32  // a full list left us out: how many releases until we ask
 	contended bool   // the last try found another process's lock
 	full      bool   // it found all permits taken
+	note      string // what the store has said about that, for waits up to noted
+	noted     time.Duration
 	blind     bool   // see try
 	unwatch   func() // ends the watch; nil: there is none
 }

@@ -248,6 +248,9 @@ func (l *lock) isHeld(w *Waiter) error {
 		(l.acq == nil || l.acq.full || !l.acq.contended) {
 		return fmt.Errorf("%w: %q has %d", ErrFull, l.key, w.Terms.AtMost)
 	}
+	if l.acq != nil && l.acq.note != "" && w.Terms.Wait <= l.acq.noted {
+		return fmt.Errorf("%w: %q; %s", ErrHeld, l.key, l.acq.note)
+	}
 	return fmt.Errorf("%w: %q", ErrHeld, l.key)
 }
 

@@ -228,6 +228,7 @@ func (l *lock) refused(now clock.Instant, t *try, w *Waiter, a answer, rest stri
 	acq := l.acq
 	acq.backoff, acq.room = 0, 0
 	acq.contended, acq.full, acq.blind, acq.refusedAt = true, a.Full, t.blind, t.sent
+	acq.note, acq.noted = a.Note, a.TTL
 	l.listed = l.listed || a.Listed
 	if a.orphaned {
 		acq.retry(now, fmt.Errorf("%w: %w", driver.ErrNotReady, errOrphan))
