@@ -59,10 +59,10 @@ func (s *server) watch(ctx context.Context, on *stream, prefix string, report fu
 	ctx = clientv3.WithRequireLeader(ctx) // without a leader the watch fails, and does not go on in silence
 	begin := time.AfterFunc(deaf, func() { cancel(errDeaf) })
 	defer begin.Stop()
-	w := &watching{server: s, ctx: ctx, on: on, ticks: time.NewTicker(quiet)}
+	w := &watching{server: s, on: on, ticks: time.NewTicker(quiet)}
 	defer w.ticks.Stop()
 	w.responses = s.client.Watch(ctx, prefix, append(opts, clientv3.WithCreatedNotify())...)
-	if _, err := w.next(); err != nil {
+	if _, err := w.next(ctx); err != nil {
 		return err
 	}
 	there, err := s.client.Get(ctx, prefix, opts...)
@@ -76,7 +76,7 @@ func (s *server) watch(ctx context.Context, on *stream, prefix string, report fu
 	}
 	report(changes)
 	for {
-		response, err := w.next()
+		response, err := w.next(ctx)
 		if err != nil {
 			return err
 		}
@@ -106,7 +106,6 @@ func deliver(response clientv3.WatchResponse, read int64, report func([]casstore
 // watching is a watch of the client.
 type watching struct {
 	*server
-	ctx       context.Context
 	on        *stream
 	responses clientv3.WatchChan
 	last      time.Time // of the last response
@@ -116,7 +115,7 @@ type watching struct {
 // next waits for a response. Where none comes, it asks the member for one, and fails if none
 // comes then: a watch of a member that hangs is silent like a watch of a key that does not
 // change.
-func (w *watching) next() (clientv3.WatchResponse, error) {
+func (w *watching) next(ctx context.Context) (clientv3.WatchResponse, error) {
 	if w.last.IsZero() {
 		w.last = time.Now()
 	}
@@ -124,25 +123,25 @@ func (w *watching) next() (clientv3.WatchResponse, error) {
 		select {
 		case response, ok := <-w.responses:
 			w.last = time.Now()
-			return response, fails(w.ctx, response, ok)
+			return response, fails(ctx, response, ok)
 		case now := <-w.ticks.C:
 			switch silent := now.Sub(w.last); {
 			case silent >= deaf:
 				return clientv3.WatchResponse{}, errDeaf
 			case silent >= quiet:
-				w.ask(now)
+				w.ask(ctx, now)
 			}
 		}
 	}
 }
 
 // ask asks for an answer to all watches of the stream, unless another of them has just done so.
-func (w *watching) ask(now time.Time) {
+func (w *watching) ask(ctx context.Context, now time.Time) {
 	last := w.on.checked.Load()
 	if now.UnixNano()-last < int64(quiet/2) || !w.on.checked.CompareAndSwap(last, now.UnixNano()) {
 		return
 	}
-	ctx, cancel := context.WithTimeout(w.ctx, quiet/2)
+	ctx, cancel := context.WithTimeout(ctx, quiet/2)
 	defer cancel()
 	_ = w.client.RequestProgress(ctx) // the silence that follows says that it has failed
 }

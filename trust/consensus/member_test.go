@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -31,6 +32,9 @@ const memberEnv = "INTERLOCK_TEST_ETCD_MEMBER"
 
 // tokenLife is after what time without use etcd forgets a token.
 const tokenLife = 3 * time.Second
+
+// How many bytes a member has, if its environment says so.
+const quotaEnv = "INTERLOCK_TEST_ETCD_QUOTA"
 
 // The test binary is etcdctl, if its environment says so.
 const etcdctlEnv = "INTERLOCK_TEST_ETCDCTL"
@@ -66,6 +70,7 @@ func serve(of []string) error {
 	config.ListenPeerUrls, config.AdvertisePeerUrls = peer, advertised
 	config.InitialCluster, config.InitialClusterToken = of[5], "interlock"
 	config.LogLevel, config.LogOutputs = "error", []string{of[1] + ".log"}
+	config.QuotaBackendBytes, _ = strconv.ParseInt(os.Getenv(quotaEnv), 10, 64) // else etcd's own
 	config.AuthTokenTTL = uint(tokenLife / time.Second)
 	config.AutoCompactionMode, config.AutoCompactionRetention = "periodic", "1h"
 	if _, err := os.Stat(filepath.Join(of[1], "member")); err == nil {
