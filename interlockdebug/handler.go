@@ -31,8 +31,16 @@ func Engines(engines ...*idempotency.Engine) Option {
 	}
 }
 
-// Observed adds what an [Observer] has counted. Default: the page has no counts.
-func Observed(o *Observer) Option { return func(p *page) { p.observer = o } }
+// Observed adds what an [Observer] has counted. A page has one: [Handler] panics if it gets
+// another one. Default: the page has no counts.
+func Observed(o *Observer) Option {
+	return func(p *page) {
+		if p.observer != nil && p.observer != o {
+			panic(fmt.Errorf("%w: interlockdebug.Handler: Observed with two observers; one Observer may have several lockers", core.ErrConfig))
+		}
+		p.observer = o
+	}
+}
 
 // ShowKeys shows the keys of locks beside their hashes. Keys often name customers: who
 // sees the page sees them. Principals and idempotency keys are never shown. Default:

@@ -389,3 +389,17 @@ func TestTheWaitToLeadIsInNoHistogram(t *testing.T) {
 		}
 	})
 }
+
+func TestAPageOfTwoObserversIsRefused(t *testing.T) {
+	defer func() {
+		if err, is := recover().(error); !is || !errors.Is(err, core.ErrConfig) {
+			t.Errorf("the panic is %v; want core.ErrConfig, since one observer would hide the other", err)
+		}
+	}()
+	locker, err := core.New(memstore.New())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer locker.Close(t.Context())
+	interlockdebug.Handler(locker, interlockdebug.Observed(interlockdebug.NewObserver()), interlockdebug.Observed(interlockdebug.NewObserver()))
+}

@@ -78,6 +78,7 @@
 //	interlock.rule.max_hold        gauge, s        rule
 //	interlock.hold.oldest          gauge, s        rule
 //	interlock.queue.longest        gauge           -
+//	interlock.undelivered          counter         -
 //
 // A rule whose holds are shared or permits has the label kind (interlock.kind) as well.
 //
@@ -94,9 +95,10 @@
 // The gauges are computed when metrics are collected, and cost a lock nothing. The
 // times of a rule are the latest [core.Wait] and [core.MaxHold] that a caller asked
 // with, so that a dashboard can compare durations with them; a rule without such a
-// bound has no such gauge. The oldest hold and the longest queue of one key are those
+// bound has no such gauge. The oldest hold, the longest queue of one key, and the calls
+// and lines that were dropped because an observer or a log blocks, are those
 // of the lockers that the application gives to [Observer.Watch]; without that they are
-// missing.
+// missing. Several observers of one provider of meters add up.
 //
 //	observer.Watch(locker)
 //

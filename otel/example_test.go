@@ -75,4 +75,5 @@ func Example() {
 	// interlock.leases {lease}
 	// interlock.attempts {attempt}
 	// interlock.queue.longest {caller}
+	// interlock.undelivered {call}
 }

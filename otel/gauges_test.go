@@ -211,3 +211,37 @@ func TestNewFailsIfTheMeterRefusesAGauge(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// Two observers of one provider had a callback each, and the values of the last one hid those of
+// the first.
+func TestObserversOfOneProviderAddUp(t *testing.T) {
+	inWorld(t, func(w *world) {
+		second, err := otellock.New(otellock.WithMeterProvider(w.meters))
+		if err != nil {
+			w.Fatal(err)
+		}
+		other, err := core.New(memstore.New(), core.WithObserver(second))
+		if err != nil {
+			w.Fatal(err)
+		}
+		defer other.Close(w.ctx)
+		defer w.observer.Watch(w.locker)()
+		defer second.Watch(other)()
+		defer second.Watch(w.locker)() // once more: it counts once
+		lease := w.lock("k", core.Name("r"), core.Wait(3*time.Second))
+		short, err := other.Lock(w.ctx, "k", core.Name("r"), core.Wait(time.Second))
+		if err != nil {
+			w.Fatal(err)
+		}
+		alone, err := other.Lock(w.ctx, "k2", core.Name("alone"), core.MaxHold(time.Minute))
+		if err != nil {
+			w.Fatal(err)
+		}
+		time.Sleep(2 * time.Second)
+		w.wantGauges("hold.oldest{alone} 2 s", "hold.oldest{r} 2 s", "queue.longest{} 0 {caller}",
+			"rule.max_hold{alone} 60 s", "rule.wait{r} 3 s")
+		w.release(lease)
+		w.release(short)
+		w.release(alone)
+	})
+}

@@ -36,9 +36,7 @@ type Observer struct {
 	// others holds the rules of the names beyond maxRules.
 	others sync.Map // kind -> *rule
 
-	// watched are the lockers of Watch.
-	watchMu sync.Mutex
-	watched map[*watch]struct{}
+	gauges *gauges
 }
 
 var _ observe.Observer = (*Observer)(nil)
@@ -49,8 +47,6 @@ type instruments struct {
 	waiters, leases                              metric.Int64UpDownCounter
 	attempts, renewals, lost, bypassed, rejected metric.Int64Counter
 	replays, decided                             metric.Int64Counter
-	wait, maxHold, oldest                        metric.Float64ObservableGauge
-	longest                                      metric.Int64ObservableGauge
 }
 
 // Option configures an [Observer]. Options do not change after construction.
@@ -128,12 +124,17 @@ func New(opts ...Option) (*Observer, error) {
 		tracer:  s.tracers.Tracer(scope, trace.WithInstrumentationVersion(module), trace.WithSchemaURL(semconv.SchemaURL)),
 		log:     s.log,
 		rawKeys: s.rawKeys,
-		watched: make(map[*watch]struct{}),
 	}
 	meter := s.meters.Meter(scope, metric.WithInstrumentationVersion(module), metric.WithSchemaURL(semconv.SchemaURL))
-	if err := errors.Join(o.instruments.init(meter), o.instruments.initGauges(meter, o.collect)); err != nil {
+	err := o.instruments.init(meter)
+	g, failure := gaugesOf(s.meters, meter)
+	if err = errors.Join(err, failure); err != nil {
 		return nil, fmt.Errorf("interlock: otellock: %w", err)
 	}
+	o.gauges = g
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.observers = append(g.observers, o)
 	return o, nil
 }
 

@@ -37,6 +37,7 @@ type probe struct {
 	tracer   trace.Tracer
 	spans    *tracetest.SpanRecorder
 	reader   *sdkmetric.ManualReader
+	meters   *sdkmetric.MeterProvider
 	logs     *adaptertest.Buffer
 }
 
@@ -45,7 +46,7 @@ func newProbe(tb testing.TB, opts ...otellock.Option) *probe {
 	p := &probe{tb: tb, spans: tracetest.NewSpanRecorder(), reader: sdkmetric.NewManualReader(), logs: new(adaptertest.Buffer)}
 	tracers := sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(p.spans))
 	meters := sdkmetric.NewMeterProvider(sdkmetric.WithReader(p.reader))
-	p.tracer = tracers.Tracer("test")
+	p.tracer, p.meters = tracers.Tracer("test"), meters
 	logger := slog.New(slog.NewJSONHandler(p.logs, nil))
 	o, err := otellock.New(append([]otellock.Option{
 		otellock.WithTracerProvider(tracers), otellock.WithMeterProvider(meters), otellock.WithLogger(logger),

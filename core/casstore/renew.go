@@ -2,6 +2,7 @@ package casstore
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 
@@ -66,6 +67,13 @@ func (s *Store) confirm(ctx context.Context, lease time.Duration, some []renewal
 		txn.List = append(txn.List, Range{Prefix: s.names.queue(r.Key)})
 	}
 	answer, err := s.persist(ctx, txn)
+	if n := len(some); errors.Is(err, ErrRefused) && n > 1 {
+		// Perhaps because of one of the locks, whose node the user may not read: the others
+		// must not be lost with it.
+		s.confirm(ctx, lease, some[:n/2], done)
+		s.confirm(ctx, lease, some[n/2:], done)
+		return
+	}
 	if err == nil && lease > 0 {
 		s.wrote(lease)
 	}

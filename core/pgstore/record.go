@@ -13,6 +13,7 @@ import (
 	"github.com/interlock-go/interlock/core/driver"
 	"github.com/interlock-go/interlock/core/idempotency/record"
 	"github.com/interlock-go/interlock/core/internal/logs"
+	"github.com/interlock-go/interlock/core/internal/pgpool"
 )
 
 // Extend implements [record.Store]. It renews all leases in one statement.
@@ -21,6 +22,11 @@ func (s *Store) Extend(ctx context.Context, batch []record.Extension, done func(
 		return
 	}
 	outcomes, err := inTime(ctx, s, func() (map[int]string, error) { return s.extend(ctx, batch) })
+	if n := len(batch); n > 1 && pgpool.MayBeOnes(err) { // each half for itself, until it is known whose
+		s.Extend(ctx, batch[:n/2], done)
+		s.Extend(ctx, batch[n/2:], func(i int, err error) { done(n/2+i, err) })
+		return
+	}
 	for i := range batch {
 		switch outcome := outcomes[i+1]; {
 		case err != nil:

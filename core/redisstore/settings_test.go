@@ -68,11 +68,18 @@ func TestCheckThatCannotLookSaysSo(t *testing.T) {
 	w.user("Store.Check")
 	w.tell("ACL", "SETUSER", "interlock", "-config")
 	s := w.store(restricted)
-	if found, err := s.Check(t.Context()); err != nil || len(found) != 1 || !strings.Contains(found[0], "cannot be read") {
-		t.Errorf("without the right: %q, %v", found, err)
+	w.tell("CONFIG", "SET", "maxmemory", "10mb", "maxmemory-policy", "allkeys-lru")
+	// INFO says it, and managed services do not allow CONFIG.
+	found, err := s.Check(t.Context())
+	if err != nil || len(found) != 2 || !strings.Contains(found[0], "appendonly is off") || !strings.Contains(found[1], "noeviction") {
+		t.Errorf("without CONFIG: %q, %v; want the append-only file and the eviction policy", found, err)
+	}
+	w.tell("CONFIG", "SET", "appendonly", "yes", "maxmemory-policy", "noeviction")
+	if found, err = s.Check(t.Context()); err != nil || len(found) != 1 || !strings.Contains(found[0], "appendfsync cannot be read") {
+		t.Errorf("without CONFIG, with an append-only file: %q, %v", found, err)
 	}
 	w.Kill()
-	_, err := s.Check(w.bounded())
+	_, err = s.Check(w.bounded())
 	wantErr(t, err, core.ErrUnavailable)
 }
 

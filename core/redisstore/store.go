@@ -184,7 +184,7 @@ func (s *Store) Withdraw(ctx context.Context, id string) error { return s.wire.W
 
 // Check asks all masters for the settings on which the promises of a lock depend. It
 // returns a sorted list of sentences about what is unsafe, which is empty if all is
-// well. Use it at start-up and for alerts. It needs the rights to INFO and CONFIG GET,
-// and reports it if a right is missing. The error comes from a server that did not
+// well. Use it at start-up and for alerts. It needs the right to INFO and, for appendfsync
+// alone, to CONFIG GET, and reports it if a right is missing. The error comes from a server that did not
 // answer. Check is safe for concurrent use.
 func (s *Store) Check(ctx context.Context) ([]string, error) { return s.wire.Check(ctx) }

@@ -82,13 +82,6 @@ func internal(state string) bool {
 // isLockTimeout reports whether a row was locked by another transaction for too long.
 func isLockTimeout(err error) bool { return pgpool.State(err) == "55P03" }
 
-// mayBeOnes reports whether a statement of several requests may have been refused because
-// of what a single request has: a bad value (class 22), or a value that is too long (54).
-func mayBeOnes(err error) bool {
-	state := pgpool.State(err)
-	return len(state) == 5 && (state[:2] == "22" || state[:2] == "54")
-}
-
 // spoilt reports whether a connection is of no more use after an error: it is broken.
 func spoilt(err error) bool { return fateOf(err, true) == unknown }
 

@@ -128,6 +128,9 @@ func TestBatches(t *testing.T) {
 	add(acquires, "alone", func(r *request) { r.alone = true })
 	add(acquires, "c")
 	add(releases, "left", func(r *request) { r.state.Store(stateLeft) }) // it releases, also without a caller
+	// The second try of a release whose first took all the time that it had.
+	add(releases, "again", func(r *request) { r.stubborn, r.tries, r.deadline = true, 1, time.Now().Add(-time.Second) })
+	add(releases, "given up", func(r *request) { r.stubborn, r.tries, r.deadline = true, 2, time.Now().Add(-time.Second) })
 	var got []string
 	for len(l.queue) > 0 {
 		l.take(w)
@@ -139,11 +142,11 @@ func TestBatches(t *testing.T) {
 		w.batch = nil
 		clear(w.keys)
 	}
-	if want := []string{"0a 0c ", "2b 2left ", "0a ", "0alone "}; !slices.Equal(got, want) {
+	if want := []string{"0a 0c ", "2b 2left 2again ", "0a ", "0alone "}; !slices.Equal(got, want) {
 		t.Errorf("batches %q; want %q", got, want)
 	}
-	if len(w.unwanted) != 2 {
-		t.Errorf("%d requests are not sent; want 2", len(w.unwanted))
+	if len(w.unwanted) != 3 {
+		t.Errorf("%d requests are not sent; want 3", len(w.unwanted))
 	}
 }
 

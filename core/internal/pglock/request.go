@@ -6,6 +6,8 @@ import (
 	"math/rand/v2"
 	"sync/atomic"
 	"time"
+
+	"github.com/interlock-go/interlock/core/internal/pgpool"
 )
 
 const (
@@ -96,7 +98,7 @@ func (r *request) tried(err error, sent bool) {
 	switch f {
 	case refused:
 		// One request can be the reason for which a statement of many is refused.
-		again = !r.alone && mayBeOnes(err)
+		again = !r.alone && pgpool.MayBeOnes(err)
 		r.alone = true
 	case collided:
 		r.alone = r.alone || isLockTimeout(err) // whose row it was is not known
@@ -108,11 +110,12 @@ func (r *request) tried(err error, sent bool) {
 		r.tries++
 	case unsent, unknown:
 		r.ambiguous = r.ambiguous || f == unknown
+		r.alone = r.alone || pgpool.MayBeOnes(err) // a damaged row fails what is beside it
 		r.tries++
 		again = (r.stubborn && !r.deadline.IsZero() || r.tries < maxTries) && !r.once
 	}
 	pause := r.pauseAfter(f, err)
-	if !again || !r.deadline.IsZero() && time.Now().Add(pause).After(r.deadline) || r.store.closed() {
+	if !again || !r.repeats() && !r.deadline.IsZero() && time.Now().Add(pause).After(r.deadline) || r.store.closed() {
 		r.finish(wrap(err, f))
 		return
 	}
@@ -175,8 +178,13 @@ func (r *request) wait(ctx context.Context, deadline time.Time) bool {
 // would take would have to be given up again. A release is, once its time has ended: its
 // caller then has it done later.
 func (r *request) unwanted(now time.Time) bool {
-	return r.asks && r.state.Load() == stateLeft || !r.deadline.IsZero() && now.After(r.deadline)
+	return r.asks && r.state.Load() == stateLeft || !r.repeats() && !r.deadline.IsZero() && now.After(r.deadline)
 }
+
+// repeats reports whether the next try is the second of a release. It is sent also if the first
+// took so long that the deadline has passed: a try over a connection that a gateway has forgotten
+// lasts as long as a try may.
+func (r *request) repeats() bool { return r.stubborn && r.tries == 1 }
 
 // dismiss finishes a request that is unwanted.
 func (r *request) dismiss() {

@@ -28,6 +28,24 @@ func State(err error) string {
 // says that it does not support that (feature_not_supported).
 func IsReadOnly(err error) bool { return State(err) == readOnly || State(err) == "0A000" }
 
+// MayBeOnes reports whether a statement for several requests may have failed because of a single
+// one: a bad value, a damaged row, a policy or a trigger of the table. An error of the connection,
+// the server or the transaction is of all. So is an error of the statement itself (class 42, but
+// for a missing right, which may be to some rows), or of the user, the database or the schema.
+func MayBeOnes(err error) bool {
+	state := State(err)
+	if len(state) != 5 {
+		return false
+	}
+	switch state[:2] {
+	case "42":
+		return state == "42501"
+	case "08", "0A", "25", "28", "3D", "3F", "40", "53", "55", "57":
+		return false
+	}
+	return true
+}
+
 // ErrReadOnly says the same where only reading was asked for: what was read may be old.
 var ErrReadOnly error = readOnlyError{}
 

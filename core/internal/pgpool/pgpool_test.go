@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	sqldriver "database/sql/driver"
 	"errors"
+	"fmt"
 	"testing"
 
 	"github.com/interlock-go/interlock/core/internal/pgpool"
@@ -43,5 +44,19 @@ func TestAConnectionThatOnlyReadsIsGivenUp(t *testing.T) {
 		if err := db.Close(); err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+func TestAnErrorOfOneRequestIsToldFromAnErrorOfAll(t *testing.T) {
+	for text, ones := range map[state]bool{
+		"22021": true, "54000": true, "XX001": true, "P0001": true, "23514": true, "42501": true,
+		"42P01": false, "0A000": false, "3F000": false, "28000": false, "57014": false, "53100": false, "25006": false, "": false,
+	} {
+		if got := pgpool.MayBeOnes(fmt.Errorf("some layer: %w", text)); got != ones {
+			t.Errorf("%q may be because of one request: %v; want %v", text, got, ones)
+		}
+	}
+	if pgpool.MayBeOnes(errors.New("broken pipe")) {
+		t.Error("a broken connection is taken for an error of one request")
 	}
 }

@@ -13,8 +13,8 @@ import (
 
 // Check asks all masters for the settings on which the promises of a lock depend. It
 // returns a sorted list of sentences about what is unsafe, which is empty if all is
-// well. Use it at start-up and for alerts. It needs the rights to INFO and CONFIG GET,
-// and reports it if a right is missing. The error says that a server did not
+// well. Use it at start-up and for alerts. It needs the right to INFO and, for appendfsync
+// alone, to CONFIG GET, and reports it if a right is missing. The error says that a server did not
 // answer. Check is safe for concurrent use.
 func (s *Store) Check(ctx context.Context) ([]string, error) {
 	var mu sync.Mutex
@@ -43,7 +43,7 @@ func (s *Store) inspectServer(ctx context.Context, node *redis.Client) (found []
 	if s.keyspace.findsSeveral(ctx, node) {
 		say("%v, and only one of them is looked at here; docs/operations.md says what such a proxy takes away", errDivided)
 	}
-	info, err := node.InfoMap(ctx, "server", "replication").Result()
+	info, err := node.InfoMap(ctx, "server", "memory", "persistence", "replication").Result()
 	if IsReply(err) {
 		say("it cannot be asked what it is (%v): nothing is known of its version, its replicas and its settings", err)
 		return found, nil
@@ -65,31 +65,16 @@ func (s *Store) inspectServer(ctx context.Context, node *redis.Client) (found []
 		say("%d replicas are connected and Replicas asks for %d: no lock can be taken", replicas, s.ack.replicas)
 	}
 
-	settings := map[string]string{}
-	for _, pattern := range []string{"maxmemory*", "append*", "save", "min-replicas-*"} {
-		part, err := node.ConfigGet(ctx, pattern).Result()
-		if err != nil {
-			if !IsReply(err) {
-				return found, err
-			}
-			say("its settings cannot be read (%v): nothing is known of persistence and eviction", err)
-			return found, nil
-		}
-		for k, v := range part {
-			settings[k] = v
-		}
-	}
-	if policy := settings["maxmemory-policy"]; policy != "noeviction" && settings["maxmemory"] != "0" {
+	memory := info["Memory"]
+	if policy := memory["maxmemory_policy"]; policy != "noeviction" && policy != "" && memory["maxmemory"] != "0" {
 		say("maxmemory-policy is %s: locks are removed when memory is full; use noeviction", policy)
 	}
-	switch {
-	case settings["appendonly"] != "yes" && replicas == 0:
+	persists := info["Persistence"]["aof_enabled"]
+	if persists == "0" && replicas == 0 {
 		say("appendonly is off: a restart forgets all locks, and the next caller gets a lock that is held")
-	case settings["appendonly"] == "yes" && settings["appendfsync"] == "no":
-		say("appendfsync is no: a crash of the machine forgets the locks of the last half minute; use everysec or always")
 	}
 	if replicas > 0 {
-		if settings["min-replicas-to-write"] == "0" {
+		if info["Replication"]["min_slaves_good_slaves"] == "" { // which is there if it is set
 			say("min-replicas-to-write is 0: a master that was cut off goes on granting locks after a failover")
 		}
 		if s.ack.replicas == 0 {
@@ -97,6 +82,18 @@ func (s *Store) inspectServer(ctx context.Context, node *redis.Client) (found []
 		} else if s.ack.replicas < replicas {
 			say("Replicas asks for %d of %d: a replica that does not have a lock may be promoted", s.ack.replicas, replicas)
 		}
+	}
+	if persists != "1" {
+		return found, nil
+	}
+	// INFO does not have this one, and managed services do not allow CONFIG.
+	switch settings, err := node.ConfigGet(ctx, "appendfsync").Result(); {
+	case IsReply(err):
+		say("appendfsync cannot be read (%v): with the value no, a crash of the machine forgets the locks of the last half minute", err)
+	case err != nil:
+		return found, err
+	case settings["appendfsync"] == "no":
+		say("appendfsync is no: a crash of the machine forgets the locks of the last half minute; use everysec or always")
 	}
 	return found, nil
 }

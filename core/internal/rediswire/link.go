@@ -93,14 +93,24 @@ func newLink(of *redis.Client, k *keyspace) *link {
 // millisecond.
 func (l *link) pin(ctx context.Context) {
 	now := time.Now()
-	if l.pinned != nil && !l.usable(ctx, now) {
+	pause := now.Sub(l.used)
+	if l.pinned != nil && (!l.open() || now.Sub(l.since) > l.pinLimit || pause >= l.idleLimit) {
 		l.unpin() // the pool closes it, if it is to be closed
 	}
+	l.take(now)
+	if pause >= maxIdle && l.open() && !l.answers(ctx) {
+		l.unpin()
+		l.take(now)
+	}
+	l.used = now
+}
+
+// take takes a connection out of the pool, unless the link has one.
+func (l *link) take(now time.Time) {
 	if l.pinned == nil {
 		l.pinned, l.since = l.client.Conn(), now
 		l.pipe = l.pinned.Pipeline()
 	}
-	l.used = now
 }
 
 // stand makes the connection of a pipeline to a node of a quorum before the pipeline takes
@@ -121,23 +131,21 @@ func (p *pipeline) stand(q *pipelines) {
 	}
 }
 
-// usable reports whether the connection can be used without the pool. After a long pause
-// it asks the server: a request that finds the connection closed may have been executed,
-// as far as its caller can know.
-func (l *link) usable(ctx context.Context, now time.Time) bool {
-	pause := now.Sub(l.used)
-	if now.Sub(l.since) > l.pinLimit || pause >= l.idleLimit {
-		return false
-	}
+// open reports whether there is a connection that is not known to be closed. Before the first
+// use there is none.
+func (l *link) open() bool {
 	l.mu.Lock()
-	closed := l.conn != nil && l.conn.severed.Load() // by the store; nil: the first use has not dialed yet
-	l.mu.Unlock()
-	if closed {
-		return false
-	}
-	if pause < maxIdle {
-		return true
-	}
+	defer l.mu.Unlock()
+	return l.conn != nil && !l.conn.severed.Load()
+}
+
+// answers asks the server after a long pause: a request that finds the connection closed may
+// have been executed, as far as its caller can know. Over a connection that a gateway has
+// forgotten no answer comes. So the question may take half of the time that a request may:
+// the requests of the batch have the other half, over another connection.
+func (l *link) answers(ctx context.Context) bool {
+	ctx, cancel := context.WithTimeout(ctx, l.client.Options().ReadTimeout/2)
+	defer cancel()
 	err := l.pinned.Ping(ctx).Err()
 	return err == nil || IsReply(err)
 }
@@ -227,6 +235,7 @@ func (c *conn) Write(b []byte) (int, error) {
 
 // Close implements net.Conn.
 func (c *conn) Close() error {
+	c.severed.Store(true)
 	c.dialer.mu.Lock()
 	delete(c.dialer.open, c)
 	c.dialer.mu.Unlock()

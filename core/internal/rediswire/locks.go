@@ -237,7 +237,7 @@ func (s *Store) Release(_ context.Context, ask driver.ReleaseRequest) (waiting s
 		r.ms = Milliseconds(ask.TTL + fenceTime)
 		r.Args(&r.ask.Token, &r.ms)
 	}
-	r.Deadline, r.Stubborn = ask.Deadline, true
+	r.Deadline, r.Stubborn, r.Least = ask.Deadline, true, 2
 	r.Do(context.Background(), time.Time{})     // the request ends by its own bounds
 	if r.Err != nil || r.Val != any(int64(1)) { // else nothing is to be said
 		waiting, err = s.released(r)

@@ -331,7 +331,8 @@ func (q *pipelines) take(p *pipeline) {
 		r := q.queue[n]
 		n++
 		left := r.Asks && r.state.Load() == stateLeft && !r.detached
-		if left || (r.Asks || r.Stubborn) && !r.Deadline.IsZero() && now.After(r.Deadline) {
+		repeats := r.tries > 1 && r.tries <= r.Least
+		if left || (r.Asks || r.Stubborn && !repeats) && !r.Deadline.IsZero() && now.After(r.Deadline) {
 			p.unwanted = append(p.unwanted, r)
 		} else {
 			p.batch = append(p.batch, r)

@@ -30,6 +30,10 @@ type Request struct {
 	Asks bool
 	// Stubborn says to send it again until the deadline, after any error.
 	Stubborn bool
+	// Least is how often a request that fails is sent at least, also if its tries take so
+	// long that the deadline has passed: a try over a connection that a gateway has
+	// forgotten lasts as long as a try may.
+	Least int
 	// Write says that replicas have to acknowledge it, if that is asked for.
 	Write bool
 	// Late is called with the outcome if the caller has left.
@@ -269,7 +273,7 @@ func (r *Request) tried(err error) {
 		r.store.reload()
 	}
 	r.pause = min(max(2*r.pause, firstPause), maxPause)
-	if again && !r.Deadline.IsZero() && time.Now().Add(r.pause).After(r.Deadline) {
+	if again && r.tries >= r.Least && !r.Deadline.IsZero() && time.Now().Add(r.pause).After(r.Deadline) {
 		again = false
 	}
 	if !again || r.once || r.store.shut.Load() {
