@@ -7,9 +7,10 @@ import (
 
 	"connectrpc.com/connect/v2"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
 
 	"github.com/interlock-go/interlock/grpclock"
-	"github.com/interlock-go/interlock/internal/uuid"
+	"github.com/interlock-go/interlock/internal/grpcx"
 )
 
 // UnaryClientRetry returns an interceptor for clients that sends a unary call again if the
@@ -75,15 +76,26 @@ func (t *tries) Receive(reply any) error {
 	}
 	t.begun = true
 	first := true
-	return outward(t.retry(t.ctx, t.spec.Procedure, nil, nil, nil,
-		func(context.Context, string, any, any, *grpc.ClientConn, ...grpc.CallOption) error {
+	info, ok := connect.CallInfoForClientContext(t.ctx)
+	if !ok { // called without a client
+		info = &connect.CallInfo{}
+	}
+	ctx := metadata.NewOutgoingContext(t.ctx, toMD(info.RequestHeader()))
+	return outward(t.retry(ctx, t.spec.Procedure, t.req, nil, nil,
+		func(_ context.Context, _ string, _, _ any, _ *grpc.ClientConn, opts ...grpc.CallOption) error {
 			if !first {
 				if err := t.again(); err != nil {
 					return told(err)
 				}
 			}
 			first = false
-			return told(t.latest().Receive(reply))
+			err := told(t.latest().Receive(reply))
+			for _, o := range opts {
+				if header, ok := o.(grpc.HeaderCallOption); ok {
+					*header.HeaderAddr = toMD(info.ResponseHeader())
+				}
+			}
+			return err
 		}))
 }
 
@@ -115,62 +127,114 @@ func (t *tries) again() error {
 	return errors.Join(stream.Send(t.req), stream.CloseSend())
 }
 
-// UnaryClientIdempotencyKey returns an interceptor for clients that gives each unary call
-// the header Idempotency-Key, with a new UUID (RFC 9562, version 7), unless the caller has
-// set the header:
+// UnaryClientIdempotencyKey returns an interceptor for clients that gives unary calls the
+// header Idempotency-Key, unless the caller has set it. What [grpclock.UnaryClientIdempotencyKey]
+// says of methods, keys and errors holds here too: the key is the key of the context
+// (idempotency.WithKey), or is derived from the call of the handler around, or is a new UUID.
+// If the call may have been carried out, the error is an idempotency.RequestError with the
+// key, and connect.CodeOf finds the code in it.
 //
-//	ctx, info := connect.NewClientContext(ctx)
-//	info.RequestHeader().Set("Idempotency-Key", key)
-//
-// A caller that keeps its key can send the call again after a crash. A key of the
-// interceptor is for one call, also if the context is used for further calls. Streams and
-// methods that declare NO_SIDE_EFFECTS get no key, so their GET requests can be cached. The
-// interceptor is safe for concurrent use. Put it in front of [UnaryClientRetry]:
+// A key of the interceptor is for one call, also if the context of NewClientContext is used for
+// further calls. Streams and methods that declare NO_SIDE_EFFECTS get no key, so their GET
+// requests can be cached. The interceptor is safe for concurrent use. Put it in front of
+// [UnaryClientRetry]:
 //
 //	client := connect.NewClient(transport, connectlock.UnaryClientIdempotencyKey(), connectlock.UnaryClientRetry())
-func UnaryClientIdempotencyKey() connect.ClientInterceptor {
+func UnaryClientIdempotencyKey(methods ...string) connect.ClientInterceptor {
 	return func(next connect.ClientFunc) connect.ClientFunc {
 		return func(ctx context.Context, spec connect.Spec) (connect.ClientStream, error) {
+			if spec.StreamType != connect.StreamTypeUnary || spec.IdempotencyLevel == connect.IdempotencyNoSideEffects || !grpcx.TakesKey(methods, spec.Procedure) {
+				return next(ctx, spec)
+			}
 			info, ok := connect.CallInfoForClientContext(ctx)
 			if !ok { // called without a client
 				ctx, info = connect.NewClientContext(ctx)
 			}
-			header := info.RequestHeader()
-			if header.Has(grpclock.IdempotencyKey) || spec.StreamType != connect.StreamTypeUnary || spec.IdempotencyLevel == connect.IdempotencyNoSideEffects {
-				return next(ctx, spec)
+			k := &keyed{spec: spec, info: info, done: func() {}}
+			if !info.RequestHeader().Has(grpclock.IdempotencyKey) {
+				var key string
+				var err error
+				if ctx, key, k.done, err = grpcx.WithKey(ctx, spec.Procedure); err != nil {
+					return nil, err
+				}
+				info.RequestHeader().Set(grpclock.IdempotencyKey, key)
+				k.made = true
 			}
-			header.Set(grpclock.IdempotencyKey, uuid.New())
+			k.ctx = ctx
 			stream, err := next(ctx, spec)
 			if err != nil {
-				header.Delete(grpclock.IdempotencyKey)
+				k.end()
 				return nil, err
 			}
-			return &keyed{ClientStream: stream, header: header}, nil
+			k.ClientStream = stream
+			return k, nil
 		}
 	}
 }
 
-// keyed is a unary call whose key leaves the header when the call ends.
+// keyed is a unary call with a key. If the interceptor has set the key, it leaves the header when
+// the call ends.
 type keyed struct {
 	connect.ClientStream
-	header *connect.Header
-	mu     sync.Mutex // held while Receive may send the header
+	ctx  context.Context
+	spec connect.Spec
+	info *connect.CallInfo
+	req  any
+	made bool
+	done func()
+
+	mu    sync.Mutex // held while Receive may send the header
+	ended bool
 }
+
+// end ends the call. The caller has k.mu, or is alone.
+func (k *keyed) end() {
+	if k.ended {
+		return
+	}
+	k.ended = true
+	k.done()
+	if k.made {
+		k.info.RequestHeader().Delete(grpclock.IdempotencyKey)
+	}
+}
+
+// result is what the caller gets of an error of the call.
+func (k *keyed) result(err error) error {
+	if err == nil {
+		return nil
+	}
+	c := grpcx.NewCalling(k.ctx, k.spec.Procedure, k.req, toMD(k.info.RequestHeader()))
+	a, _ := c.After(told(err), toMD(k.info.ResponseHeader()), true)
+	return c.Result(c.Known.After(a), err, grpcx.LostPause)
+}
+
+// Send sends the message.
+func (k *keyed) Send(req any) error {
+	k.req = req
+	return k.result(k.ClientStream.Send(req))
+}
+
+// CloseSend implements connect.ClientStream.
+func (k *keyed) CloseSend() error { return k.result(k.ClientStream.CloseSend()) }
 
 // Receive receives the reply, with which the call ends.
 func (k *keyed) Receive(reply any) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	defer k.header.Delete(grpclock.IdempotencyKey)
-	return k.ClientStream.Receive(reply)
+	if k.ended {
+		return k.ClientStream.Receive(reply)
+	}
+	defer k.end()
+	return k.result(k.ClientStream.Receive(reply))
 }
 
-// Close ends a call whose reply was not received. While Receive runs, the key is Receive's
-// to delete.
+// Close ends a call whose reply was not received. While Receive runs, the call is Receive's
+// to end.
 func (k *keyed) Close() error {
 	if k.mu.TryLock() {
 		defer k.mu.Unlock()
-		k.header.Delete(grpclock.IdempotencyKey)
+		k.end()
 	}
 	return k.ClientStream.Close()
 }

@@ -82,7 +82,7 @@ func Idempotent(engine *idempotency.Engine, opts ...Option) gin.HandlerFunc {
 			capture.Replay(w, verdict.Replay)
 			w.WriteHeaderNow()
 		case captured != nil:
-			captured.Send()
+			captured.Send(verdict.Inside)
 			if !captured.Failed() {
 				w.WriteHeaderNow()
 			}

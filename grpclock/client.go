@@ -4,15 +4,17 @@ import (
 	"context"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 
+	"github.com/interlock-go/interlock/internal/asked"
 	"github.com/interlock-go/interlock/internal/grpcx"
-	"github.com/interlock-go/interlock/internal/uuid"
 )
 
 // IdempotencyKey is the name of the metadata that identifies a logical call. Its
@@ -22,17 +24,20 @@ const IdempotencyKey = "idempotency-key"
 // RetryOption configures [UnaryClientRetry].
 type RetryOption func(*retryOptions)
 
-type retryOptions struct{ tries int }
+type retryOptions struct {
+	tries int // 0: the default
+	lost  bool
+}
 
 // Tries limits how often the client sends a call, the first time included. Default,
 // and if n is below 1: 8. The deadline of the call limits all tries together.
 //
 // The default fits the defaults of the server. If the server asks for pauses of
 // 100 ms, the pauses between eight tries are at least 7 s in total. So a call that is
-// refused at once (a full queue, a key that is in flight) continues for longer than
-// the 5 s for which a rule waits by default. If each try waits these 5 s, eight tries
-// last longer than the default lease of 30 s, after which the lock of a crashed
-// process is free.
+// refused at once (a full queue) continues for longer than the 5 s for which a rule waits by
+// default. If each try waits these 5 s, eight tries last longer than the default lease of
+// 30 s, after which the lock of a crashed process is free. By default the tries of a call with
+// a key that is in flight do not count for 35 s: the claim of a crashed process lasts 30 s.
 func Tries(n int) RetryOption {
 	return func(o *retryOptions) {
 		if n >= 1 {
@@ -41,10 +46,18 @@ func Tries(n int) RetryOption {
 	}
 }
 
+// RetryUnanswered makes the client also send a call again that has an idempotency key and had no
+// answer, or an answer that does not settle it ([idempotency.RequestError]). Use it on a
+// connection all methods of which are idempotent, or declare NO_SIDE_EFFECTS: the server carries
+// out any other method once more. The first pause is 100 ms. Default: off.
+func RetryUnanswered() RetryOption {
+	return func(o *retryOptions) { o.lost = true }
+}
+
 // UnaryClientRetry returns an interceptor that sends a call again if the server
 // refused it with RetryInfo: the handler did not run. It retries no other error,
 // with no code, and no refusal of another method: a server that returns the
-// refusal of a further server may have had an effect before.
+// refusal of a further server may have had an effect before. [RetryUnanswered] changes that.
 //
 // The first pause is as long as the server asks. Each further pause is twice as
 // long as the one before, up to 2 s, but never shorter than the server asks. The
@@ -54,33 +67,40 @@ func Tries(n int) RetryOption {
 // ends during the pause, it returns the status of that end (CANCELED or
 // DEADLINE_EXCEEDED). It is safe for concurrent use.
 //
+// If the call has an idempotency key and may have been carried out, the error is an
+// [idempotency.RequestError], as that of [UnaryClientIdempotencyKey].
+//
 // A retry policy in the service config obeys the same hint by the trailer
 // grpc-retry-pushback-ms. Use only one or the other, or their tries multiply.
 func UnaryClientRetry(opts ...RetryOption) grpc.UnaryClientInterceptor {
-	o := retryOptions{tries: 8}
+	var o retryOptions
 	for _, opt := range opts {
 		opt(&o)
 	}
 	return func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoker grpc.UnaryInvoker, opts ...grpc.CallOption) error {
-		for try := 1; ; try++ {
-			err := invoker(ctx, method, req, reply, cc, opts...)
-			if err == nil || try == o.tries {
-				return err
-			}
+		md, _ := metadata.FromOutgoingContext(ctx)
+		c := grpcx.NewCalling(ctx, method, req, md)
+		patience := asked.NewPatience(o.tries)
+		for {
+			a, err := try(c, cc, func(opts ...grpc.CallOption) error { return invoker(ctx, method, req, reply, cc, opts...) }, opts)
+			step := c.Known.After(a)
 			delay, ok := hint(method, err)
-			if !ok {
-				return err
+			if !ok && o.lost && c.Key != "" && step.Again {
+				delay, ok = grpcx.LostPause, true
 			}
-			delay = grown(delay, try)
+			if err == nil || !patience.Left(a) || !ok {
+				return c.Result(step, err, delay)
+			}
+			delay = grown(delay, c.Tries)
 			delay += rand.N(max(delay, 1))
 			if end, ok := ctx.Deadline(); ok && time.Until(end) <= delay {
-				return err
+				return c.Result(step, err, delay)
 			}
 			timer := time.NewTimer(delay)
 			select {
 			case <-ctx.Done():
 				timer.Stop()
-				return status.FromContextError(ctx.Err()).Err()
+				return c.Result(step, status.FromContextError(ctx.Err()).Err(), delay)
 			case <-timer.C:
 			}
 		}
@@ -117,19 +137,62 @@ func hint(method string, err error) (delay time.Duration, ok bool) {
 	return delay, ok && ours
 }
 
-// UnaryClientIdempotencyKey returns an interceptor that adds the metadata
-// idempotency-key, with a new UUID (RFC 9562, version 7), to every call that has
-// none. It is safe for concurrent use. Put it before the interceptor that retries;
-// otherwise each try has another key:
+// UnaryClientIdempotencyKey returns an interceptor that gives calls the metadata
+// idempotency-key, unless they have it. methods are the full methods that get a key
+// ("/bank.v1.Bank/Pay"); without any it is every method that does not declare NO_SIDE_EFFECTS.
+// Name them on a connection with other methods, or reads get keys too. The interceptor is safe
+// for concurrent use. Put it before the interceptor that retries; otherwise each try has another
+// key:
 //
 //	grpc.WithChainUnaryInterceptor(grpclock.UnaryClientIdempotencyKey(), grpclock.UnaryClientRetry())
 //
-// A retry policy in the service config works below both.
-func UnaryClientIdempotencyKey() grpc.UnaryClientInterceptor {
+// A retry policy in the service config works below both. It hides its tries, and one of them may
+// have had no answer: an error without a mark then leaves the outcome unknown.
+//
+// The key is the key of the context ([idempotency.WithKey]), or inside the handler of an
+// idempotent method a key that is derived from the handler's call ([idempotency.CallKey], with
+// the full method as the target), or else a new UUID (RFC 9562, version 7). A loop around the
+// client that repeats a call makes a new key for each turn, and so may pay in each: it gives the
+// key of the error.
+//
+// If the call may have been carried out, the error is an [idempotency.RequestError]: it has the
+// key, matches [idempotency.ErrOutcomeUnknown], and status.FromError finds the status in it. Any
+// other error is as the server sent it: the call was answered or refused, and nothing is
+// unknown. After a call without an answer, and with a key that may have been sent before, only a
+// success, a marked answer ([idempotency.ResultHeader]) or a refusal that says what became of
+// the key settles the call.
+func UnaryClientIdempotencyKey(methods ...string) grpc.UnaryClientInterceptor {
 	return func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoker grpc.UnaryInvoker, opts ...grpc.CallOption) error {
-		if md, _ := metadata.FromOutgoingContext(ctx); len(md.Get(IdempotencyKey)) == 0 {
-			ctx = metadata.AppendToOutgoingContext(ctx, IdempotencyKey, uuid.New())
+		if !grpcx.TakesKey(methods, method) {
+			return invoker(ctx, method, req, reply, cc, opts...)
 		}
-		return invoker(ctx, method, req, reply, cc, opts...)
+		if md, _ := metadata.FromOutgoingContext(ctx); len(md.Get(IdempotencyKey)) == 0 && grpcx.RequestID(req) == "" {
+			keyed, key, done, err := grpcx.WithKey(ctx, method)
+			if err != nil {
+				return err
+			}
+			defer done()
+			ctx = metadata.AppendToOutgoingContext(keyed, IdempotencyKey, key)
+		}
+		md, _ := metadata.FromOutgoingContext(ctx)
+		c := grpcx.NewCalling(ctx, method, req, md)
+		a, err := try(c, cc, func(opts ...grpc.CallOption) error { return invoker(ctx, method, req, reply, cc, opts...) }, opts)
+		return c.Result(c.Known.After(a), err, grpcx.LostPause)
 	}
+}
+
+// try makes one try of a call.
+func try(c *grpcx.Calling, cc *grpc.ClientConn, invoke func(...grpc.CallOption) error, opts []grpc.CallOption) (asked.Answer, error) {
+	if c.Key == "" {
+		return c.After(invoke(opts...), nil, true)
+	}
+	var header metadata.MD
+	var server peer.Peer
+	// The options of the caller keep their place and see the same.
+	err := invoke(append(slices.Clip(opts), grpc.Header(&header), grpc.Peer(&server))...)
+	sent := cc == nil || server.Addr != nil
+	if cc != nil && err != nil && cc.GetMethodConfig(c.Method).RetryPolicy != nil {
+		c.Lost() // one of the policy's tries, perhaps
+	}
+	return c.After(err, header, sent)
 }

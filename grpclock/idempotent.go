@@ -105,12 +105,8 @@ func (c *call) Origin() (host, path, query string) {
 // Key returns the field request_id, or else the metadata [IdempotencyKey].
 func (c *call) Key() (string, error) {
 	if msg, err := c.Message(); err == nil {
-		m := msg.ProtoReflect()
-		f := m.Descriptor().Fields().ByName("request_id")
-		if f != nil && f.Kind() == protoreflect.StringKind && !f.IsList() {
-			if id := m.Get(f).String(); id != "" {
-				return endpoint.ParseKey([]string{id})
-			}
+		if id := grpcx.RequestID(msg); id != "" {
+			return endpoint.ParseKey([]string{id})
 		}
 	}
 	return endpoint.ParseKey(c.Header(IdempotencyKey))

@@ -3,7 +3,6 @@ package grpclock
 import (
 	"context"
 	"fmt"
-	"strings"
 	"sync"
 
 	spb "google.golang.org/genproto/googleapis/rpc/status"
@@ -90,13 +89,21 @@ func statusOf(err error) *status.Status {
 func (r *recorder) send(ctx context.Context) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	_ = grpc.SetHeader(ctx, r.header)
+	_ = grpc.SetHeader(ctx, marked(r.header))
 	_ = grpc.SetTrailer(ctx, r.trailer)
+}
+
+// marked returns the metadata of a handler's answer with the mark of an idempotent method.
+func marked(header metadata.MD) metadata.MD {
+	header = metadata.Join(header)
+	header.Set(idempotency.ResultHeader, idempotency.ResultAnswered)
+	return header
 }
 
 // replay sends a stored response.
 func (m *idempotent) replay(ctx context.Context, r *endpoint.Response) (any, error) {
-	header := metadata.Join(r.Header, metadata.Pairs(strings.ToLower(idempotency.ReplayedHeader), "true"))
+	header := marked(r.Header)
+	header.Set(idempotency.ReplayedHeader, "true")
 	_ = grpc.SetHeader(ctx, header)
 	_ = grpc.SetTrailer(ctx, r.Trailer)
 	if code := codes.Code(r.Status); code != codes.OK { //nolint:gosec // written by answer

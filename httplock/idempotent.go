@@ -58,7 +58,7 @@ func Idempotent(engine *idempotency.Engine, opts ...Option) func(http.Handler) h
 			case verdict.Replay != nil:
 				capture.Replay(w, verdict.Replay)
 			case captured != nil:
-				captured.Send()
+				captured.Send(verdict.Inside)
 			}
 		})
 	}

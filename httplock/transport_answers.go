@@ -1,113 +1,81 @@
 package httplock
 
 import (
-	"bytes"
-	"encoding/json"
-	"io"
 	mathrand "math/rand/v2"
 	"net/http"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/interlock-go/interlock/core/idempotency"
 	"github.com/interlock-go/interlock/core/reason"
-	"github.com/interlock-go/interlock/internal/httpx"
+	"github.com/interlock-go/interlock/internal/asked"
 )
 
 const (
-	// maxProblem is how much of a response is read to learn what it means.
-	maxProblem = 64 << 10
-
 	minPause = 100 * time.Millisecond
 	maxPause = 5 * time.Second
 	// maxRetryAfter is the longest Retry-After that a request waits for.
 	maxRetryAfter = time.Minute
 )
 
-// answer is what a try says of the request.
-type answer struct {
-	again   bool  // the request can be sent again
-	settles bool  // the endpoint has answered, and the tries before do not matter
-	err     error // the result, in place of the response
-}
-
-// judge says what a try means, and notes whether it may have been carried out.
-func (s *sending) judge(res *http.Response, err error) answer {
-	if err != nil {
-		return answer{again: true}
-	}
-	if res.Header.Get("Idempotent-Replayed") == "true" {
-		failed := res.StatusCode >= http.StatusInternalServerError // it may have had its effect before
-		s.unknown = s.unknown || failed
-		return answer{settles: !failed}
-	}
-	switch why, status := problemOf(res), res.StatusCode; {
-	case why == reason.OutcomeUnknown:
-		return answer{err: idempotency.ErrOutcomeUnknown}
-	case why == reason.ResponseUnavailable:
-		return answer{err: idempotency.ErrResponseUnavailable}
-	case why == reason.KeyReused:
-		return answer{err: idempotency.ErrKeyReused}
-	case status == http.StatusConflict && (why == reason.InFlight || why == "" && res.Header.Get("Retry-After") != ""):
-		s.unknown = true
-		return answer{again: true}
-	case status == http.StatusLocked, status == http.StatusTooManyRequests:
-		return answer{again: true}
+// meaning translates a response.
+func (t *Transport) meaning(res *http.Response) asked.Answer {
+	mark, status := res.Header.Get(idempotency.ResultHeader), res.StatusCode
+	refusal, refused := asked.Marked(mark)
+	a := asked.Answer{Status: "status " + res.Status}
+	switch {
+	case res.Header.Get(idempotency.ReplayedHeader) == "true":
+		a.Kind = asked.Stored
+		if status >= http.StatusInternalServerError { // it may have had its effect before
+			a.Kind = asked.FailedForGood
+		}
+	case status < http.StatusMultipleChoices:
+		a.Kind = asked.Success
+	case refused && status >= http.StatusBadRequest:
+		a.Kind, a.Reason, a.Ran = asked.Refused, refusal.Reason, refusal.Ran
 	case status >= http.StatusInternalServerError:
-		// A problem of the endpoint's says that nothing was done, but for two.
-		s.unknown = s.unknown || why == "" || why == reason.Lost || why == reason.MaxHold
-		return answer{again: true}
-	case status == http.StatusUnauthorized, status == http.StatusForbidden, status == http.StatusProxyAuthRequired:
-		return answer{} // in front of the endpoint, which was not asked
+		a.Kind = asked.Failed
+	case mark == "" && status == http.StatusConflict && res.Header.Get("Retry-After") != "": // of an endpoint of another make
+		a.Kind, a.Reason = asked.Refused, reason.InFlight
+	case status == http.StatusLocked, status == http.StatusTooManyRequests:
+		a.Kind = asked.Busy
+	case mark == "" && (t.Answered == nil || !t.Answered(res)):
+		a.Kind = asked.Foreign
+	case mark != "" && isNotNow(status):
+		a.Kind = asked.NotNow
+	default:
+		a.Kind = asked.Stored
 	}
-	return answer{settles: true}
+	return a
 }
 
-// problemOf returns the reason of a refusal by this module, or "". The body of the response
-// can be read afterwards as before.
-func problemOf(res *http.Response) reason.Reason {
-	if res.StatusCode < http.StatusBadRequest || !strings.HasPrefix(res.Header.Get("Content-Type"), httpx.ContentType) {
-		return ""
+// isNotNow reports whether an idempotent endpoint gives the key up after such an answer.
+func isNotNow(status int) bool {
+	switch status {
+	case http.StatusUnauthorized, http.StatusRequestTimeout, http.StatusConflict, http.StatusTooEarly:
+		return true
 	}
-	b, err := io.ReadAll(io.LimitReader(res.Body, maxProblem))
-	var rest io.Reader = res.Body
-	if err != nil {
-		rest = failing{err}
-	}
-	res.Body = struct {
-		io.Reader
-		io.Closer
-	}{io.MultiReader(bytes.NewReader(b), rest), res.Body}
-	var problem struct {
-		Type string `json:"type"`
-	}
-	_ = json.Unmarshal(b, &problem) // a problem that cannot be read has no type
-	why, ours := strings.CutPrefix(problem.Type, "urn:interlock:problem:")
-	if !ours {
-		return ""
-	}
-	return reason.Reason(why)
+	return false
 }
-
-// failing is the rest of a body that has broken off.
-type failing struct{ err error }
-
-func (f failing) Read([]byte) (int, error) { return 0, f.err }
 
 // pause returns how long to wait before the next try, and whether there is to be a next try.
-func (s *sending) pause(res *http.Response) (time.Duration, bool) {
-	d, asked := retryAfter(res)
-	if !asked {
-		d = min(minPause<<min(s.tries-1, 16), maxPause)
+func (s *sending) pause(res *http.Response, a asked.Answer) (time.Duration, bool) {
+	d, told := retryAfter(res)
+	switch {
+	case !told:
+		d = s.grown()
 		d -= mathrand.N(d/2 + 1) //nolint:gosec // it spreads requests, and protects nothing
+	case a.Kind == asked.Refused && a.Reason == reason.InFlight: // its server may have died: ask less often
+		d = max(d, s.grown())
 	}
 	if d > maxRetryAfter {
 		return 0, false
 	}
-	deadline, bounded := s.request.Context().Deadline()
-	return d, !bounded || time.Until(deadline) > d
+	return d, s.deadline.IsZero() || time.Until(s.deadline) > d
 }
+
+// grown is the pause after the tries so far, if no server asks for another.
+func (s *sending) grown() time.Duration { return min(minPause<<min(max(s.tries-1, 0), 16), maxPause) }
 
 // retryAfter returns what the header Retry-After asks for (RFC 9110, 10.2.3). A date that
 // has passed and 0 ask for nothing.

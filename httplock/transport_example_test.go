@@ -43,7 +43,7 @@ func ExampleTransport() {
 	}}
 	// The key of the order's payment is the same after a crash of this process. Without it,
 	// each request has a key of its own.
-	ctx := httplock.WithIdempotencyKey(context.Background(), "order-17/payment")
+	ctx := idempotency.WithKey(context.Background(), "order-17/payment")
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, server.URL, strings.NewReader(`{"amount":100}`))

@@ -14,6 +14,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/idempotency"
 	"github.com/interlock-go/interlock/core/idempotency/endpoint"
 	"github.com/interlock-go/interlock/httplock"
@@ -47,14 +48,13 @@ func (s *script) RoundTrip(r *http.Request) (*http.Response, error) {
 	return s.answers[min(len(s.at), len(s.answers))-1](r)
 }
 
-// says answers with a status and header fields. "type" is the type of a problem.
+// says answers with a status and header fields. "type" is the mark of the endpoint.
 func says(status int, header ...string) func(*http.Request) (*http.Response, error) {
 	return func(r *http.Request) (*http.Response, error) {
 		res := &http.Response{StatusCode: status, Status: fmt.Sprint(status), Header: http.Header{}, Request: r, Body: io.NopCloser(strings.NewReader("answer"))}
 		for i := 0; i < len(header); i += 2 {
 			if header[i] == "type" {
-				res.Header.Set("Content-Type", "application/problem+json")
-				res.Body = io.NopCloser(strings.NewReader(`{"type":"urn:interlock:problem:` + header[i+1] + `"}`))
+				res.Header.Set(idempotency.ResultHeader, header[i+1])
 				continue
 			}
 			res.Header.Set(header[i], header[i+1])
@@ -90,16 +90,36 @@ func TestTransportSendsARequestAgainUntilItIsAnswered(t *testing.T) {
 		{"a replay of a failure", answers{says(500, "Idempotent-Replayed", "true")}, 1, 0, idempotency.ErrOutcomeUnknown, 0},
 		{"told to come tomorrow", answers{says(503, "type", "unavailable", "Retry-After", tomorrow)}, 1, 503, nil, 0},
 		{"held for ever", answers{says(423, "type", "held")}, 8, 423, nil, 0},
-		{"in flight for ever", answers{says(409, "type", "idempotency-in-flight")}, 8, 0, idempotency.ErrOutcomeUnknown, 0},
 		{"nothing was ever done", answers{says(503, "type", "idempotency-unavailable")}, 8, 503, nil, 0},
 		{"a failure that says nothing", answers{says(500)}, 8, 0, idempotency.ErrOutcomeUnknown, 0},
-		{"lost while it ran", answers{says(500, "type", "lost")}, 8, 0, idempotency.ErrOutcomeUnknown, 0},
+		{"lost while it ran", answers{says(500, "type", "lost;ran")}, 8, 0, idempotency.ErrOutcomeUnknown, 0},
 		{"silence, then held for ever", answers{breaks, says(423, "type", "held")}, 8, 0, idempotency.ErrOutcomeUnknown, 0},
-		{"silence, then no right", answers{breaks, says(403)}, 2, 0, idempotency.ErrOutcomeUnknown, 0},
+		{"silence, then no right", answers{breaks, says(403)}, 3, 0, idempotency.ErrOutcomeUnknown, 0},
 		{"no right", answers{says(403)}, 1, 403, nil, 0},
 		{"silence for ever", answers{breaks}, 8, 0, io.ErrUnexpectedEOF, 0},
 		{"the outcome is unknown", answers{says(409, "type", "idempotency-outcome-unknown")}, 1, 0, idempotency.ErrOutcomeUnknown, 0},
 		{"the response was not kept", answers{says(409, "type", "idempotency-response-unavailable")}, 1, 0, idempotency.ErrResponseUnavailable, 0},
+		{"silence, then a redirection to a login page", answers{breaks, says(302, "Location", "/login")}, 3, 0, idempotency.ErrOutcomeUnknown, 0},
+		{"silence, then a redirection that keeps the method", answers{breaks, says(308, "Location", "/login")}, 3, 0, idempotency.ErrOutcomeUnknown, 0},
+		{"silence, then a refusal of a proxy", answers{breaks, says(400)}, 3, 0, idempotency.ErrOutcomeUnknown, 0},
+		{"silence, then no such route", answers{breaks, says(404)}, 3, 0, idempotency.ErrOutcomeUnknown, 0},
+		{"silence, then a method that a proxy refuses", answers{breaks, says(405)}, 3, 0, idempotency.ErrOutcomeUnknown, 0},
+		{"silence, then a time limit of a proxy", answers{breaks, says(408)}, 3, 0, idempotency.ErrOutcomeUnknown, 0},
+		{"silence, then a limit of a proxy", answers{breaks, says(413)}, 3, 0, idempotency.ErrOutcomeUnknown, 0},
+		{"silence, then another host", answers{breaks, says(421)}, 3, 0, idempotency.ErrOutcomeUnknown, 0},
+		{"silence, then too early", answers{breaks, says(425)}, 3, 0, idempotency.ErrOutcomeUnknown, 0},
+		{"silence, then a page in the place of a replay", answers{breaks, says(404), says(402, "Idempotent-Replayed", "true")}, 3, 402, nil, 0},
+		{"silence, then an answer of the handler", answers{breaks, says(402, "type", "answered")}, 2, 402, nil, 0},
+		{"silence, then not now", answers{breaks, says(409, "type", "answered")}, 3, 0, idempotency.ErrOutcomeUnknown, 0},
+		{"silence, then nothing to lock", answers{breaks, says(400, "type", "bad-key")}, 2, 0, idempotency.ErrOutcomeUnknown, 0},
+		{"superseded before it began", answers{says(409, "type", "superseded")}, 1, 409, nil, 0},
+		{"superseded after the effect", answers{says(409, "type", "superseded;ran")}, 1, 0, core.ErrSuperseded, 0},
+		{"superseded after a lost try", answers{breaks, says(409, "type", "superseded")}, 2, 0, idempotency.ErrOutcomeUnknown, 0},
+		{"the key has expired", answers{says(410, "type", "idempotency-key-expired")}, 1, 0, idempotency.ErrOutcomeUnknown, 0},
+		{"a coding that is not accepted", answers{says(406, "type", "idempotency-not-acceptable")}, 1, 0, idempotency.ErrResponseUnavailable, 0},
+		{"a profile: the outcome is unknown", answers{says(500, "type", "idempotency-outcome-unknown")}, 1, 0, idempotency.ErrOutcomeUnknown, 0},
+		{"a profile: used for another request", answers{says(409, "type", "idempotency-key-reused")}, 1, 0, idempotency.ErrKeyReused, 0},
+		{"a profile: in flight", answers{says(503, "type", "idempotency-in-flight", "Retry-After", "1"), says(201)}, 2, 201, nil, time.Second},
 		{"used for another request", answers{says(422, "type", "idempotency-key-reused")}, 1, 0, idempotency.ErrKeyReused, 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -111,7 +131,7 @@ func TestTransportSendsARequestAgainUntilItIsAnswered(t *testing.T) {
 				if err == nil {
 					defer res.Body.Close()
 				}
-				var failed *httplock.RequestError
+				var failed *idempotency.RequestError
 				switch {
 				case c.status != 0 && (err != nil || res.StatusCode != c.status):
 					t.Fatalf("%v, %v; want %d", res, err, c.status)
@@ -210,7 +230,7 @@ func TestTheIdempotencyKeyOfARequest(t *testing.T) {
 		}
 		return server.keys[n], nil
 	}
-	of := func(key string) context.Context { return httplock.WithIdempotencyKey(t.Context(), key) }
+	of := func(key string) context.Context { return idempotency.WithKey(t.Context(), key) }
 	for _, c := range []struct {
 		method, header string
 		ctx            context.Context

@@ -51,9 +51,9 @@ type attempt struct {
 	winner   record.CommitReply // of overflow == takenOver
 	broken   error              // of overflow == brokenOff: why
 
-	inside  inside
-	instead *core.Refusal // by a guard in the handler, which has answered it
-	lease   claimLease    // the watchdog's
+	inside inside
+	calls  calls      // to other services
+	lease  claimLease // the watchdog's
 }
 
 // overflow is what became, before the handler ended, of an answer that grew over the limit or

@@ -61,8 +61,7 @@ func (e *Engine) conclude(ctx context.Context, a *attempt, answer endpoint.Respo
 		return endpoint.Verdict{Refusal: lost}
 	case refusedInside != nil && over == fits:
 		e.concludeRefused(ctx, a, refusedInside, marked, d)
-		a.instead = refusedInside
-		return endpoint.Verdict{}
+		return endpoint.Verdict{Inside: refusedInside}
 	case e.config.stores(class, marked):
 		return e.storeAnswer(ctx, a, answer, over, d)
 	case lost != nil:

@@ -4,6 +4,8 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
+
+	"github.com/interlock-go/interlock/core"
 )
 
 const (
@@ -13,7 +15,29 @@ const (
 	KeyHeader = "Idempotency-Key"
 	// ReplayedHeader is set to "true" on a response that was replayed.
 	ReplayedHeader = "Idempotent-Replayed"
+	// ResultHeader marks the responses of guards and idempotent endpoints over HTTP, so that a
+	// client can tell them from the responses of a proxy, or of middleware in front. It is
+	// [ResultAnswered], or the reason of a refusal ([reason.Reason]), which has the parameter
+	// ";ran" if the handler ran. In gRPC the answer of a handler has it, in lower case.
+	ResultHeader = "Interlock-Result"
+	// ResultAnswered marks the answer of the handler of an idempotent endpoint, also where it
+	// is replayed.
+	ResultAnswered = "answered"
 )
+
+// Result returns the value of [ResultHeader] for a refusal, and for nil [ResultAnswered]. A
+// function given to Render of an adapter sets it:
+//
+//	w.Header().Set(idempotency.ResultHeader, idempotency.Result(refusal))
+func Result(refusal *core.Refusal) string {
+	switch {
+	case refusal == nil:
+		return ResultAnswered
+	case refusal.Ran:
+		return string(refusal.Reason) + ";ran"
+	}
+	return string(refusal.Reason)
+}
 
 // downstreamKey derives a key for another service from a record's name. It has
 // the form of a UUID (version 8, RFC 9562), which every such service takes.

@@ -193,7 +193,7 @@ func isOwn(name string) bool {
 // and requests, rate limits.
 var own = func() []string {
 	names := []string{
-		"date", "content-length", "age", "via", strings.ToLower(ReplayedHeader),
+		"date", "content-length", "age", "via", strings.ToLower(ReplayedHeader), strings.ToLower(ResultHeader),
 		"connection", "keep-alive", "proxy-connection", "proxy-authenticate", "proxy-authorization",
 		"proxy-authentication-info", "te", "trailer", "transfer-encoding", "upgrade",
 		"set-cookie", "set-cookie2",

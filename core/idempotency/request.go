@@ -70,7 +70,7 @@ func (e *Engine) Do(ctx context.Context, call endpoint.Call, h endpoint.Handler)
 		switch {
 		case passed: // the guards that it passed have reported
 		case v.Refusal == nil && a != nil:
-			outcome.Report(ctx, a.instead)
+			outcome.Report(ctx, v.Inside)
 		default:
 			outcome.Report(ctx, v.Refusal)
 			e.logRefusal(ctx, v.Refusal)

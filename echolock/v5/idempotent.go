@@ -104,7 +104,7 @@ func Idempotent(engine *idempotency.Engine, opts ...Option) echo.MiddlewareFunc 
 				capture.Replay(outer, verdict.Replay)
 				return nil
 			case captured != nil && !captured.Failed():
-				captured.Send()
+				captured.Send(verdict.Inside)
 			}
 			return err
 		}

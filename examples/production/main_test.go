@@ -89,7 +89,7 @@ func TestService(t *testing.T) {
 	}
 	debits.Wait()
 	want(s.ask(t.Context(), "POST", at+"/accounts/7/debit", "bob"), "200 -21")
-	order := httplock.WithIdempotencyKey(t.Context(), "order-17")
+	order := idempotency.WithKey(t.Context(), "order-17")
 	want(s.ask(order, "POST", at+"/payments", "alice"), "201 paid")
 	want(s.ask(order, "POST", at+"/payments", "alice"), "201 paid true")
 	want(s.ask(order, "POST", at+"/payments", "bob"), "201 paid") // a key is its user's

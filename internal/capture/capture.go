@@ -22,6 +22,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/idempotency"
 	"github.com/interlock-go/interlock/core/idempotency/endpoint"
 )
@@ -166,6 +167,7 @@ func (w *Writer) begin(n int) error {
 	}
 	w.state = leaving
 	apply(w.under.Header(), w.before, w.sent)
+	w.under.Header().Set(idempotency.ResultHeader, idempotency.ResultAnswered)
 	w.under.WriteHeader(w.status)
 	_, err := w.under.Write(w.body)
 	w.body = nil
@@ -322,9 +324,10 @@ func announced(header http.Header) func(yield func(string) bool) {
 	}
 }
 
-// Send sends what was captured, as the handler wrote it. Of a response over the
-// limit the trailers are left.
-func (w *Writer) Send() {
+// Send sends what was captured, as the handler wrote it, with the mark of its result. A guard
+// inside the handler has refused the request if inside is not nil. Of a response over the limit
+// the trailers are left.
+func (w *Writer) Send(inside *core.Refusal) {
 	switch w.state {
 	case leaving:
 		header := w.under.Header()
@@ -337,6 +340,7 @@ func (w *Writer) Send() {
 		}
 	case holding, failed:
 		apply(w.under.Header(), w.before, w.sent)
+		w.under.Header().Set(idempotency.ResultHeader, idempotency.Result(inside))
 		send(w.under, w.status, w.body, w.trailer())
 	case dropped, evaded:
 	}
@@ -359,6 +363,7 @@ func Replay(w http.ResponseWriter, r *endpoint.Response) {
 		}
 	}
 	header.Set(idempotency.ReplayedHeader, "true")
+	header.Set(idempotency.ResultHeader, idempotency.ResultAnswered)
 	send(w, r.Status, r.Body, r.Trailer)
 }
 

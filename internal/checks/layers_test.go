@@ -189,7 +189,7 @@ var layers = []layer{
 	{"./internal/echox", []string{"github.com/labstack/echo/v4/..."}, "it is a part of echolock, and of no other package"},
 	{"./internal/echox/v5", []string{"github.com/labstack/echo/v5/..."}, "it is a part of echolock/v5, and of no other package"},
 	{"./internal/grpcx", []string{
-		"./core", "./core/adapter", "./core/idempotency", "./core/reason",
+		"./core", "./core/adapter", "./core/idempotency", "./core/idempotency/endpoint", "./core/reason", "./internal/asked", "./internal/uuid",
 		"google.golang.org/grpc/...", "google.golang.org/protobuf/...", "google.golang.org/genproto/googleapis/rpc/...",
 	}, "it is a part of grpclock and connectlock, and of no other package"},
 	{"./internal/frameworks", []string{
@@ -262,7 +262,7 @@ var layers = []layer{
 	{
 		"./connectlock",
 		[]string{
-			"./core", "./grpclock", "./grpclock/lockpb", "./internal/grpcx", "./internal/uuid", "connectrpc.com/connect/v2/...",
+			"./core", "./grpclock", "./grpclock/lockpb", "./internal/grpcx", "connectrpc.com/connect/v2/...",
 			"google.golang.org/grpc/...", "google.golang.org/protobuf/...", "google.golang.org/genproto/googleapis/rpc/...",
 		},
 		"connect is grpclock on another transport: it brings connect and what grpclock has",

@@ -269,7 +269,7 @@ func _(ctx context.Context, amount int64) error {
 // Of docs/idempotency.md: clients.
 func _(ctx context.Context) (*http.Client, context.Context) {
 	client := &http.Client{Transport: &httplock.Transport{}}
-	ctx = httplock.WithIdempotencyKey(ctx, "order-17/payment") // else each request has a new UUID
+	ctx = idempotency.WithKey(ctx, "order-17/payment") // else each request has a new UUID
 	return client, ctx
 }
 

@@ -30,6 +30,9 @@ const (
 	// its own.
 	MethodKey = "method"
 
+	// RanKey is the key in ErrorInfo.metadata that says that the handler ran.
+	RanKey = "ran"
+
 	// pushback is the trailer that gRPC clients with a retry policy obey:
 	// milliseconds, or a negative number for not at all (gRFC A6).
 	pushback = "grpc-retry-pushback-ms"
@@ -90,6 +93,9 @@ func Status(ctx context.Context, method string, refusal *core.Refusal) error {
 	info := &errdetails.ErrorInfo{Reason: string(refusal.Reason), Domain: Domain}
 	if method != "" {
 		info.Metadata = map[string]string{MethodKey: method}
+		if refusal.Ran {
+			info.Metadata[RanKey] = "true"
+		}
 	}
 	details := []protoadapt.MessageV1{info}
 	hint := ""

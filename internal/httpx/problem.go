@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/idempotency"
 	"github.com/interlock-go/interlock/core/reason"
 )
 
@@ -81,6 +82,7 @@ func Problem(refusal *core.Refusal, header http.Header) (status int, body []byte
 	header.Del("Content-Length")
 	header.Set("Cache-Control", "no-store")
 	header.Set("Content-Type", form.contentType)
+	header.Set(idempotency.ResultHeader, idempotency.Result(refusal))
 	if refusal.Retryable() {
 		header.Set("Retry-After", retryAfter)
 	}

@@ -151,4 +151,7 @@ type Verdict struct {
 	// Replay, unless nil, is a stored response. It is to be sent as it is, with
 	// idempotency.ReplayedHeader set.
 	Replay *Response
+	// Inside, unless nil, is the refusal of a guard inside the handler. Run has captured its
+	// answer, which over HTTP has the mark idempotency.Result of it.
+	Inside *core.Refusal
 }
