@@ -63,7 +63,9 @@ type Config struct {
 	// [reason.Canceled], when the client has left and reads no response. The
 	// middleware returns what Render returns: an error for echo's error handler,
 	// or nil if Render has written the response itself. Render must be safe for
-	// concurrent use. Default, and if nil: [Problem].
+	// concurrent use. A response that Render writes itself needs the mark of its result
+	// ([idempotency.Result]), or a client takes it for a response of a proxy. Default, and if
+	// nil: [Problem].
 	Render func(c echo.Context, refusal *core.Refusal) error
 }
 

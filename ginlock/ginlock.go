@@ -178,8 +178,9 @@ func (o *options) refuse(c *gin.Context, refusal *core.Refusal) {
 
 // Render sets the function that writes all refusals. The middleware has aborted the
 // chain before it calls f. It calls f also for [reason.Canceled], when the
-// client has left and reads no response. f must be safe for concurrent use.
-// Default, and if f is nil: [Problem].
+// client has left and reads no response. f must be safe for concurrent use. A response that f
+// writes itself needs the mark of its result ([idempotency.Result]), or a client takes it for a
+// response of a proxy. Default, and if f is nil: [Problem].
 func Render(f func(c *gin.Context, refusal *core.Refusal)) Option {
 	return func(o *options) {
 		if f != nil {

@@ -180,6 +180,10 @@
 // middleware in front sets are not stored unless the handler changes them: the
 // middleware sets them on each response.
 //
+// All refusals, and the answers of the handlers of idempotent endpoints, have the header
+// [idempotency.ResultHeader], by which a client tells them from the responses of a proxy.
+//
 // [Transport] is the client side: it gives each request a key, and sends the request again,
-// with the same key, until the endpoint has answered.
+// with the same key, until the endpoint has answered. In a handler of Idempotent the key is
+// derived from the request, so a second attempt sends the same keys ([idempotency.CallKey]).
 package httplock

@@ -132,7 +132,9 @@ func newOptions(opts []Option) *options {
 
 // Render sets the function that writes all refusals. The middleware calls it also
 // for [reason.Canceled], when the client has left and reads no response. f must
-// be safe for concurrent use. Default, and if f is nil: [Problem].
+// be safe for concurrent use. A response that f writes itself needs the mark of its result
+// ([idempotency.Result]), or a client takes it for a response of a proxy. Default, and if f is
+// nil: [Problem].
 func Render(f func(w http.ResponseWriter, r *http.Request, refusal *core.Refusal)) Option {
 	return func(o *options) {
 		if f != nil {

@@ -187,11 +187,11 @@ func (s *sending) limit(r *http.Request) {
 	}
 }
 
-// target names the operation of a request among the calls of a handler. An address of digits can
-// be another one in each attempt.
+// target names the operation of a request among the calls of a handler. An IP address can be
+// another one in each attempt, and does not count, as in a fingerprint ([idempotency.Parts]).
 func target(r *http.Request) string {
 	host := strings.ToLower(r.URL.Hostname())
-	if net.ParseIP(host) != nil {
+	if net.ParseIP(host) != nil || host == "localhost" {
 		host = ""
 	}
 	return r.Method + " " + host + r.URL.EscapedPath()

@@ -50,6 +50,7 @@
 // ([reason.OutcomeUnknown]) until the retention of the record has ended, or until
 // an operator has found out the outcome and calls [Engine.Resolve].
 //
+// The clients of this module derive the keys of the handler's calls by themselves ([CallKey]).
 // [DownstreamKey] is a key for the service that has the effect, the same in every
 // attempt. If the bank deduplicates by it, any number of attempts is one transfer,
 // and no outcome stays unknown. This is the best of the three ways.

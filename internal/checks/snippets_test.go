@@ -273,6 +273,32 @@ func _(ctx context.Context) (*http.Client, context.Context) {
 	return client, ctx
 }
 
+// Of docs/idempotency.md: a loop around a client.
+func _(ctx context.Context, err error) context.Context {
+	var failed *idempotency.RequestError
+	if errors.As(err, &failed) && errors.Is(err, idempotency.ErrOutcomeUnknown) {
+		ctx = idempotency.WithKey(ctx, failed.Key) // ask again with the same key
+	}
+	return ctx
+}
+
+// Of docs/idempotency.md: calls of several goroutines.
+func _(ctx context.Context, items []item, reserve func(context.Context, item) error) {
+	var group tasks
+	var order struct{ Items []item }
+	order.Items = items
+	for _, item := range order.Items {
+		group.Go(func() error { return reserve(idempotency.WithCall(ctx, item.SKU), item) })
+	}
+}
+
+type item struct{ SKU string }
+
+// tasks is like golang.org/x/sync/errgroup.
+type tasks struct{}
+
+func (tasks) Go(func() error) {}
+
 // Of docs/managed.md: a Cluster with one endpoint.
 func _() redis.UniversalClient {
 	rdb := redis.NewUniversalClient(&redis.UniversalOptions{
