@@ -23,7 +23,7 @@ func TestAGatewayThatIsAskedAgainPaysOnce(t *testing.T) {
 	})
 	defer end()
 	pay := &http.Client{Transport: &httplock.Transport{Base: ledger}}
-	gateway, end := inside(t, memstore.New(), "", func(w http.ResponseWriter, r *http.Request) {
+	gateway, end := inside(t, memstore.New(), "", func(_ http.ResponseWriter, r *http.Request) {
 		for range 2 { // two payments
 			url := fmt.Sprintf("http://10.0.0.%d:8080/payments", 1+died.Load())
 			out, _ := http.NewRequestWithContext(r.Context(), http.MethodPost, url, strings.NewReader("pay"))

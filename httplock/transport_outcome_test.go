@@ -207,7 +207,7 @@ func TestTheRefusalsOfEachProfileAreRead(t *testing.T) {
 	for _, profile := range []reason.Profile{reason.IETFDraft, reason.AgenticCommerce, reason.UniversalCommerce} {
 		synctest.Test(t, func(t *testing.T) {
 			store := memstore.New()
-			base, end := inside(t, store, profile, func(w http.ResponseWriter, r *http.Request) {
+			base, end := inside(t, store, profile, func(_ http.ResponseWriter, r *http.Request) {
 				if err := idempotency.MarkEffect(r.Context()); err != nil {
 					t.Error(err)
 				}

@@ -31,9 +31,9 @@ func Quoted(key string) (string, error) {
 type Kind int
 
 const (
-	// Unsent: no server was reached.
+	// Unsent says that no server was reached.
 	Unsent Kind = iota
-	// Unanswered: the request was sent, and no complete answer came.
+	// Unanswered says that the request was sent, and no complete answer came.
 	Unanswered
 	// Success is an answer of success, with or without a mark. An answer without a mark is
 	// believed too: most endpoints of other makes have no marks, and a caller that believes a
@@ -43,11 +43,11 @@ const (
 	Stored
 	// NotNow is a marked answer of the handler that is not stored.
 	NotNow
-	// Failed: the handler failed, or a server in front of it could not get its answer.
+	// Failed says that the handler failed, or a server in front of it could not get its answer.
 	Failed
 	// FailedForGood is a replayed failure.
 	FailedForGood
-	// Busy: a server without a mark refuses the try, and asks to come again.
+	// Busy says that a server without a mark refuses the try for the moment.
 	Busy
 	// Foreign is any other answer without a mark.
 	Foreign
@@ -78,11 +78,11 @@ func Marked(value string) (Answer, bool) {
 type Outcome int
 
 const (
-	// Nothing was carried out.
+	// Nothing says that nothing was carried out.
 	Nothing Outcome = iota
-	// Answered: the endpoint has answered, and what it did is in the answer.
+	// Answered says that the answer of the endpoint holds.
 	Answered
-	// Unknown: the request may have been carried out.
+	// Unknown says that the request may have been carried out.
 	Unknown
 )
 
