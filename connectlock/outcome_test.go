@@ -28,7 +28,7 @@ func idempotentBank(
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = engine.Close(context.Background()) })
-	return serve(t, newServer(call, nil, append(front, connectlock.Idempotent(grpclock.Methods{debit: engine}))...))
+	return serve(t, newServer(call, nil, append(front, connectlock.Protect(nil, grpclock.Methods{debit: engine}).Interceptor())...))
 }
 
 // losing is a transport that loses the first answer of each two.

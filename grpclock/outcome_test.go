@@ -31,7 +31,7 @@ func idempotentBank(t *testing.T, call func(ctx context.Context, id string) (str
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = engine.Close(context.Background()) })
-	return start(t, bank{call: call}, grpc.ChainUnaryInterceptor(append(front, grpclock.Idempotent(grpclock.Methods{try: engine}))...))
+	return start(t, bank{call: call}, grpc.ChainUnaryInterceptor(append(front, grpclock.Protect(nil, grpclock.Methods{try: engine}).Unary())...))
 }
 
 // unknownKey returns the key of a call that may have been carried out.
