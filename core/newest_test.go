@@ -231,7 +231,7 @@ func TestTheNewestCallerAsksAtOnce(t *testing.T) {
 func TestAHintThatComesBeforeTheAnswerIsHeeded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := memstore.New()
-		a, b, c := newLocker(t, s), newLocker(t, distant{s, 100 * time.Millisecond}), newLocker(t, s)
+		a, b, c := newLocker(t, s), newLocker(t, distant{s, 100 * time.Millisecond, nil}), newLocker(t, s)
 		first := held(t, a, t.Context(), "k", core.Newest())
 		second := comes(t, t.Context(), b, core.Newest())
 		time.Sleep(75 * time.Millisecond)
@@ -248,7 +248,7 @@ func TestAHintThatComesBeforeTheAnswerIsHeeded(t *testing.T) {
 func TestTheNewestCallerHasARequestOfItsOwn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := memstore.New()
-		a, b := newLocker(t, s), newLocker(t, distant{s, 100 * time.Millisecond})
+		a, b := newLocker(t, s), newLocker(t, distant{s, 100 * time.Millisecond, nil})
 		inTurn := comes(t, t.Context(), b, core.Attentive())
 		time.Sleep(75 * time.Millisecond) // it is granted the lock, and has no answer yet
 		second := comes(t, t.Context(), b, core.Newest())
@@ -530,7 +530,7 @@ func TestTheLastOfManyCallersIsNotSuperseded(t *testing.T) {
 		store := memstore.New()
 		var lockers []*core.Locker
 		for _, trip := range []time.Duration{0, 200 * time.Microsecond, 2 * time.Millisecond, 10 * time.Millisecond} {
-			lockers = append(lockers, newLocker(t, unreliable{distant{store, trip}}))
+			lockers = append(lockers, newLocker(t, unreliable{distant{store, trip, nil}}))
 		}
 		var inside, ran, ended atomic.Int32
 		for range rounds {

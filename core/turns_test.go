@@ -19,6 +19,16 @@ import (
 type distant struct {
 	*memstore.Store
 	trip time.Duration
+	late func() time.Duration // how much later signals and offers come; may be nil
+}
+
+// call calls the process when a message has come.
+func (d distant) call(f func()) {
+	way := d.trip / 2
+	if d.late != nil {
+		way += d.late()
+	}
+	time.AfterFunc(way, f)
 }
 
 func (d distant) RoundTrip() time.Duration { return d.trip }
@@ -47,12 +57,12 @@ func (d distant) Renew(ctx context.Context, batch []driver.Renewal, done func(in
 }
 
 func (d distant) Watch(key string, since time.Time, wake func(driver.Signal)) (stop func()) {
-	return d.Store.Watch(key, since, func(s driver.Signal) { time.AfterFunc(d.trip/2, func() { wake(s) }) })
+	return d.Store.Watch(key, since, func(s driver.Signal) { d.call(func() { wake(s) }) })
 }
 
 // Offers implements [driver.Offerer].
 func (d distant) Offers(id string, ready func(bool), take func(driver.Offer)) (stop func()) {
-	return d.Store.Offers(id, ready, func(o driver.Offer) { time.AfterFunc(d.trip/2, func() { take(o) }) })
+	return d.Store.Offers(id, ready, func(o driver.Offer) { d.call(func() { take(o) }) })
 }
 
 // Decline implements [driver.Ranger].
@@ -63,6 +73,7 @@ func (d distant) Decline(key, waiter string) {
 // process is a process in a world of processes at several distances.
 type process struct {
 	trip    time.Duration
+	late    func() time.Duration
 	callers int
 	grants  atomic.Int64
 	longest atomic.Int64 // wait, in ns
@@ -77,7 +88,7 @@ func compete(t *testing.T, lasts time.Duration, opts []core.Option, processes ..
 	var inside atomic.Int64
 	var all sync.WaitGroup
 	for _, p := range processes {
-		locker, err := core.New(distant{store, p.trip})
+		locker, err := core.New(distant{store, p.trip, p.late})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -140,6 +151,31 @@ func TestTurnsDoNotDependOnTheDistance(t *testing.T) {
 	}
 }
 
+// A process that is near, and hears late each time, does not take more than a fair part of the time
+// from the others.
+func TestAProcessThatHearsLateLeavesTheOthersTheirTime(t *testing.T) {
+	for name, late := range map[string]func() time.Duration{
+		"on a slow subscription": func() time.Duration { return 300 * time.Millisecond },
+		"stopped for 90 ms of 100": func() time.Duration {
+			return max(0, 90*time.Millisecond-time.Duration(time.Now().UnixNano())%(100*time.Millisecond))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				const near, lasts = 200 * time.Microsecond, 10 * time.Second
+				alone := &process{trip: near, callers: 8}
+				compete(t, lasts, nil, alone)
+				beside, slow := &process{trip: near, callers: 8}, &process{trip: near, callers: 1, late: late}
+				compete(t, lasts, nil, beside, slow)
+				t.Logf("near %d (alone %d), late %d", beside.grants.Load(), alone.grants.Load(), slow.grants.Load())
+				if 5*beside.grants.Load() < 2*alone.grants.Load() || slow.grants.Load() < 10 {
+					t.Errorf("near %d, late %d; want two fifths at least of %d, and 10", beside.grants.Load(), slow.grants.Load(), alone.grants.Load())
+				}
+			})
+		})
+	}
+}
+
 // Of processes at four distances none gets less than half of what the middle ones get.
 func TestProcessesAtAllDistancesGetTheirShare(t *testing.T) {
 	for name, opts := range map[string][]core.Option{"exclusive": nil, "permit": {core.Permits(1)}} {
@@ -169,7 +205,7 @@ func TestALockerWithoutCallersGivesItsTurnAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memstore.New()
 		open := func(trip time.Duration) *core.Locker {
-			l, err := core.New(distant{store, trip})
+			l, err := core.New(distant{store, trip, nil})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -476,7 +476,7 @@ func TestUnreliableHintsLeaveOneHolder(t *testing.T) {
 		var inside, toldEarly atomic.Int32
 		var all sync.WaitGroup
 		for _, trip := range []time.Duration{200 * time.Microsecond, 2 * time.Millisecond, 10 * time.Millisecond} {
-			l := newLocker(t, unreliable{distant{store, trip}})
+			l := newLocker(t, unreliable{distant{store, trip, nil}})
 			for range 3 {
 				all.Go(func() {
 					for range sections {

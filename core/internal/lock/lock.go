@@ -31,6 +31,7 @@ type lock struct {
 	n         int32         // waiters
 	alone     int32         // of these, how many want the lock for themselves
 	far       time.Duration // the greatest patience in the lists that were seen lately
+	gone      absence       // how long the turns of others take
 	phase     phase
 	asking    int32 // in the phase acquiring: tries on their way
 	strays    int32 // of these, how many have lost the waiter that sent them

@@ -155,6 +155,7 @@ func (l *lock) take(now, until clock.Instant, ahead time.Duration, o offer, fx *
 		own.base = 0 // the release tells the store the token
 	}
 	l.listed = false
+	l.gone.ends(now)
 	l.acq.rest = ""
 	l.acq.got()
 	l.own, l.phase = own, held

@@ -1,6 +1,7 @@
 package lock
 
 import (
+	"strings"
 	"time"
 
 	"github.com/interlock-go/interlock/core/driver"
@@ -212,7 +213,7 @@ func (own *ownership) turnOver(now clock.Instant, fx *effects) bool {
 	turn, grants := now.Sub(own.began), int(own.grants)
 	// The way to the farthest locker and back is time in which no section runs: two of its
 	// round trips. Its patience is three, so the turn is a little longer than that time.
-	length := max(table.turnTime, own.lock.far/4*3)
+	length := max(table.turnTime, own.lock.far/4*3, own.lock.gone.turn/4*3)
 	if own.contended && (turn >= length || grants >= table.turnCount) {
 		return true
 	}
@@ -221,6 +222,31 @@ func (own *ownership) turnOver(now clock.Instant, fx *effects) bool {
 		fx.renewNow(own, now)
 	}
 	return false
+}
+
+// absence measures how long a turn of another process takes, with the way of the lock to that
+// process. What a process says of its distance is not all: a process that is short of time, or
+// whose messages are late, begins late each time. Turns of this process that last nearly as long
+// leave it a fair part of the time. They last three quarters as long, and not as long: the turns of
+// two processes that measured each other would grow without end.
+type absence struct {
+	since  clock.Instant // when this process released the lock; zero: it did not wait for it then
+	others int           // so many processes were before this one
+	turn   time.Duration // of one of them, a mean of the last turns
+}
+
+// begins notes a release, behind which this process waits in a list with others.
+func (a *absence) begins(sent clock.Instant, list string) {
+	a.since, a.others = sent, strings.Count(list, ",")
+}
+
+// ends notes that this process has the lock again. One process that hung counts for no more than
+// the farthest that there can be.
+func (a *absence) ends(now clock.Instant) {
+	if a.since != 0 && a.others > 0 {
+		a.turn += (min(now.Sub(a.since)/time.Duration(a.others), time.Second) - a.turn) / 4
+	}
+	a.since = 0
 }
 
 // renewNow asks for a renewal out of turn.

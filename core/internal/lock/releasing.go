@@ -198,6 +198,7 @@ func (l *lock) released(
 	if waiting != "" {
 		l.sees(waiting)
 		if listed {
+			l.gone.begins(sent, waiting)
 			// The list is the answer of the execution that has released it: what is offered from
 			// here on was minted after the release was sent.
 			l.acquisition().anchor = anchor{own.token, sent, ahead}

@@ -292,6 +292,7 @@ func (l *lock) granted(
 		return
 	}
 	l.own, l.phase = own, held
+	l.gone.ends(now)
 	if w != nil && req.Line == driver.OneWaiter {
 		w.token = 0 // the grant has told the store that it waits no more
 	}
