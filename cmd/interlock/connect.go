@@ -128,7 +128,7 @@ func (c *connection) fromURL(o *redis.UniversalOptions) error {
 		if err != nil {
 			return errURL
 		}
-		o.Addrs, o.Username, o.Password, o.TLSConfig = u.Addrs, u.Username, u.Password, u.TLSConfig
+		o.Addrs, o.Username, o.Password, o.TLSConfig = u.Addrs, u.Username, u.Password, ofEachHost(u.TLSConfig)
 		o.DialTimeout, o.ReadTimeout, o.WriteTimeout, o.Protocol = u.DialTimeout, u.ReadTimeout, u.WriteTimeout, u.Protocol
 		return nil
 	}
@@ -138,10 +138,20 @@ func (c *connection) fromURL(o *redis.UniversalOptions) error {
 	}
 	o.Addrs, o.Username, o.Password, o.DB, o.TLSConfig = []string{u.Addr}, u.Username, u.Password, u.DB, u.TLSConfig
 	o.DialTimeout, o.ReadTimeout, o.WriteTimeout, o.Protocol = u.DialTimeout, u.ReadTimeout, u.WriteTimeout, u.Protocol
-	if u.Network == "unix" && c.sentinel == "" {
-		o.Addrs = []string{u.Addr}
+	if c.sentinel != "" {
+		o.TLSConfig = ofEachHost(u.TLSConfig)
 	}
 	return nil
+}
+
+// ofEachHost returns the configuration for several servers. go-redis asks for the name in the URL,
+// which is a seed's or a sentinel's; without a name TLS asks each server for the host of its
+// address.
+func ofEachHost(c *tls.Config) *tls.Config {
+	if c != nil {
+		c.ServerName = ""
+	}
+	return c
 }
 
 var errURL = errors.New("-url cannot be read; it is redis://[user[:password]@]host:port[/db], rediss:// for TLS, " +

@@ -165,6 +165,18 @@ func TestTheConnectionIsAsItIsNamed(t *testing.T) {
 	if !slices.Equal(o.Addrs, []string{"a:26379", "b:1"}) || o.SentinelUsername != "u" || o.TLSConfig.ServerName != "redis.internal" {
 		t.Errorf("%+v", o)
 	}
+	// Each node has the name of its host in its certificate, and not the seed's.
+	for _, several := range [][]string{{"-cluster"}, {"-sentinel", "m"}} {
+		if o := options(append(several, "-url", "rediss://seed")...); o.TLSConfig == nil || o.TLSConfig.ServerName != "" {
+			t.Errorf("%q: every server is asked for one name: %+v", several, o.TLSConfig)
+		}
+		if o := options(append(several, "-url", "rediss://seed", "-servername", "all")...); o.TLSConfig.ServerName != "all" {
+			t.Errorf("%q: -servername is not obeyed", several)
+		}
+	}
+	if o := options("-url", "rediss://h"); o.TLSConfig == nil || o.TLSConfig.ServerName != "h" {
+		t.Errorf("a single server: %+v", o.TLSConfig)
+	}
 	if r := want(t, 0, "version"); !strings.HasPrefix(r.out, "interlock v") || !strings.Contains(r.out, runtime.Version()) {
 		t.Errorf("%+v", r)
 	}

@@ -138,11 +138,12 @@ func (u *UI) authenticated(next http.Handler) http.Handler {
 	})
 }
 
-// admit gives the browser the cookie.
+// admit gives the browser the cookie. It has no path: the browser takes the path of the page, so
+// that of two servers behind one proxy, each under a path, neither gets the cookie of the other.
 func (u *UI) admit(w http.ResponseWriter, r *http.Request) {
 	//nolint:gosec // without Secure: the server speaks plain HTTP
 	http.SetCookie(w, &http.Cookie{
-		Name: cookieName(r), Value: u.session, Path: "/", HttpOnly: true, SameSite: http.SameSiteStrictMode,
+		Name: cookieName(r), Value: u.session, HttpOnly: true, SameSite: http.SameSiteStrictMode,
 	})
 }
 

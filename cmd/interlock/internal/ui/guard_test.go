@@ -2,6 +2,8 @@ package ui
 
 import (
 	"net/http"
+	"net/http/cookiejar"
+	"net/http/httptest"
 	"net/url"
 	"strings"
 	"testing"
@@ -183,12 +185,35 @@ func TestTheTokenIsGivenOnce(t *testing.T) {
 			t.Fatalf("%s: status %d, to %q, cookies %v", name, code, where, cookies)
 		}
 		c := cookies[0]
-		if !c.HttpOnly || c.SameSite != http.SameSiteStrictMode || c.Path != "/" || strings.Contains(c.Value, aToken) {
+		if !c.HttpOnly || c.SameSite != http.SameSiteStrictMode || c.Path != "" || strings.Contains(c.Value, aToken) {
 			t.Errorf("%s: cookie %+v", name, c)
 		}
 		status(t, get(u, "/", func(r *http.Request) { r.AddCookie(c) }), http.StatusOK)
 		// Another process with the same token knows nothing of it.
 		status(t, get(newUI(t, Config{Token: aToken}), "/", func(r *http.Request) { r.AddCookie(c) }), http.StatusUnauthorized)
+	}
+}
+
+// The cookies of both had one name and one path: a login at one server was the end of a login at
+// the other.
+func TestTwoServersBehindOneProxyKeepTheirLogins(t *testing.T) {
+	proxy := http.NewServeMux()
+	for _, path := range []string{"/staging", "/prod"} {
+		proxy.Handle(path+"/", http.StripPrefix(path, newUI(t, Config{Token: aToken})))
+	}
+	srv := httptest.NewServer(proxy)
+	defer srv.Close()
+	jar, _ := cookiejar.New(nil) // it never fails
+	browser := &http.Client{Jar: jar}
+	for _, page := range []string{"/staging/?token=" + aToken, "/prod/?token=" + aToken, "/staging/", "/prod/lock?key=a"} {
+		resp, err := browser.Get(srv.URL + page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = resp.Body.Close()
+		if resp.StatusCode != http.StatusOK {
+			t.Errorf("%.9s: status %d; want the page, since the browser has logged in at both servers", page, resp.StatusCode)
+		}
 	}
 }
 
