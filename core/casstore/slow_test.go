@@ -4,6 +4,7 @@ import (
 	"errors"
 	"log/slog"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -37,6 +38,58 @@ func TestAServerThatAnswersSlowlyGrantsLocks(t *testing.T) {
 			}
 			if _, err := store.Release(t.Context(), driver.ReleaseRequest{Key: "k", Owner: "o", TTL: lease}); err != nil {
 				t.Errorf("release %d: %v", n, err)
+			}
+		}
+	})
+}
+
+// A server that was quick answers slowly from some moment on.
+func TestAServerThatHasBecomeSlowGrantsLocks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		trip := new(atomic.Int64)
+		store := open(t, castest.Link{Server: castest.NewMemory(), Meet: func(*casstore.Txn) castest.Fault {
+			return castest.Fault{After: time.Duration(trip.Load())}
+		}}, casstore.Timeout(250*time.Millisecond), casstore.Logger(slog.New(slog.DiscardHandler)))
+		for _, took := range []time.Duration{time.Millisecond, 400 * time.Millisecond, 400 * time.Millisecond} {
+			trip.Store(int64(took))
+			if reply, err := store.Acquire(t.Context(), driver.AcquireRequest{Key: "k", Owner: "o", TTL: lease}); err != nil || !reply.Granted {
+				t.Errorf("answers take %v: %+v, %v; want a grant", took, reply, err)
+			}
+			if _, err := store.Release(t.Context(), driver.ReleaseRequest{Key: "k", Owner: "o", TTL: lease}); err != nil {
+				t.Errorf("answers take %v: %v", took, err)
+			}
+		}
+	})
+}
+
+// A try that waits for a leader that has died must not outlast the election by much.
+func TestALockFollowsSoonAfterAnElection(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var dead atomic.Bool
+		store := open(t, castest.Link{Server: castest.NewMemory(), Meet: func(*casstore.Txn) castest.Fault {
+			return castest.Fault{Before: time.Millisecond, After: time.Millisecond, Lost: dead.Load()}
+		}}, casstore.Timeout(250*time.Millisecond), casstore.Logger(slog.New(slog.DiscardHandler)))
+		lock := func() {
+			t.Helper()
+			reply, err := store.Acquire(t.Context(), driver.AcquireRequest{Key: "k", Owner: "o", TTL: lease})
+			if err != nil || !reply.Granted {
+				t.Fatalf("%+v, %v; want a grant", reply, err)
+			}
+		}
+		lock()
+		if _, err := store.Release(t.Context(), driver.ReleaseRequest{Key: "k", Owner: "o", TTL: lease}); err != nil {
+			t.Fatal(err)
+		}
+		for _, election := range []time.Duration{time.Second, 1300 * time.Millisecond, 1600 * time.Millisecond} {
+			dead.Store(true)
+			time.AfterFunc(election, func() { dead.Store(false) })
+			begin := time.Now()
+			lock()
+			if after := time.Since(begin) - election; after > 600*time.Millisecond {
+				t.Errorf("the lock came %v after an election of %v; want half a second at most", after, election)
+			}
+			if _, err := store.Release(t.Context(), driver.ReleaseRequest{Key: "k", Owner: "o", TTL: lease}); err != nil {
+				t.Fatal(err)
 			}
 		}
 	})

@@ -36,7 +36,7 @@ func Prefix(p string) Option {
 
 // Timeout sets how long the store waits at least for the answer to one transaction before it
 // sends the transaction again. Where answers take longer, it waits for four times what they
-// take, and after a try without an answer for twice as long as before. For d below 10 ms or
+// take, and after some tries without an answer for longer. For d below 10 ms or
 // above 31 days, [New] returns [driver.ErrConfig]. A renewal waits for less where its lease is
 // short. Default: 1 s.
 func Timeout(d time.Duration) Option {

@@ -49,9 +49,15 @@ type tries struct {
 }
 
 // bound is how long the next try waits for its answer. A try that is cut off tells nothing
-// about how long an answer takes, so the next one gets more time.
+// about how long an answer takes, so the next one gets more time. Where answers came lately, it
+// is more likely that the leader has changed: then that begins after half of [electionWait], so
+// that a try is not still waiting for the old leader when there is a new one.
 func (t *tries) bound() time.Duration {
-	d := t.store.wait() << min(t.unanswered, 3)
+	d, doubled := t.store.wait(), t.unanswered
+	if t.store.trip.Load() > 0 {
+		doubled -= int(electionWait / 2 / d)
+	}
+	d <<= min(max(doubled, 0), 3)
 	if t.most > 0 {
 		d = min(d, t.most)
 	}
