@@ -109,6 +109,9 @@ func (c *connection) options() (*redis.UniversalOptions, error) {
 	return o, c.secure(o)
 }
 
+// several reports whether the connection leads to several servers.
+func (c *connection) several() bool { return c.cluster || c.sentinel != "" }
+
 // withPort returns an address with the port that Redis, or a sentinel, has by itself.
 func (c *connection) withPort(addr string) string {
 	if _, _, err := net.SplitHostPort(addr); err == nil || addr == "" || strings.HasPrefix(addr, "/") {

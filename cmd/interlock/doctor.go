@@ -4,9 +4,11 @@ import (
 	"context"
 	"flag"
 	"fmt"
+	"io"
 	"time"
 
 	"github.com/interlock-go/interlock/cmd/interlock/internal/show"
+	"github.com/interlock-go/interlock/core/fleet"
 	"github.com/interlock-go/interlock/internal/display"
 )
 
@@ -16,11 +18,12 @@ var doctorCommand = &command{
 	short: "look for what makes locks unsafe",
 	long: `Looks at the servers: versions, eviction policy, persistence and replication as
 Store.Check of package redisstore judges them, the difference between the clocks, the
-time of a round trip, and the rights that the Redis user lacks. Exit code 3 if
-something is unsafe or missing.
+time of a round trip, and the rights that the Redis user lacks. Then it takes a lock
+with a random key on each master, and gives it back: a server may answer and refuse all
+locks, as with full memory. Exit code 3 if something is unsafe or missing.
 
-It asks with ACL DRYRUN which rights the user has. If the user may not ask, it takes a
-lock of its own, with a random key, and gives it back.`,
+A note does not count as unsafe: the servers do not know whether the services ask for
+replicas (redisstore.Replicas).`,
 	examples: [][2]string{
 		{"doctor", "with the rights of this connection"},
 		{"doctor -rights-of payments", "with the rights of another Redis user, whom a service connects as"},
@@ -52,36 +55,45 @@ func doctor(ctx context.Context, c *call, user string) error {
 	if c.json {
 		err = show.JSON(c.stdout, show.ReportOf(r))
 	} else {
-		t := newTable(c.stdout, "SERVER", "ROLE", "VERSION", "EVICTION", "CLOCK", "ROUND TRIP", "SLOWEST")
-		for _, s := range r.Servers {
-			if s.Err != nil {
-				t.row(display.Text(s.Addr), display.Text(s.Err.Error()))
-				continue
-			}
-			t.row(display.Text(s.Addr), or(s.Role), or(s.Name+" "+display.Text(s.Version)), or(display.Text(s.Policy)),
-				fmt.Sprintf("%+.1fms", float64(s.Ahead)/float64(time.Millisecond)), brief(s.RoundTrip), brief(s.Slowest))
-		}
-		if err = t.flush(); err != nil {
-			return err
-		}
-		_, _ = fmt.Fprintf(c.stdout, "\nclocks: %s apart at most, this machine's included\n", brief(r.ClockSpread))
-		for _, text := range r.Unsafe {
-			_, _ = fmt.Fprintf(c.stdout, "unsafe: %s\n", display.Text(text))
-		}
-		for _, m := range r.Missing {
-			_, _ = fmt.Fprintf(c.stdout, "missing right of %s: %s, for %s\n", display.Text(r.User), display.Text(m.Right), m.For)
-		}
-		if r.Tried {
-			_, _ = fmt.Fprintf(c.stdout, "rights: %s may not ask (ACL DRYRUN); a lock was taken and released instead\n", display.Text(r.User))
-		}
-		if r.Safe() {
-			_, _ = fmt.Fprintln(c.stdout, "nothing unsafe was found")
-		}
+		err = printReport(c.stdout, &r)
 	}
 	if err == nil && !r.Safe() {
 		err = &exitError{code: exitNo}
 	}
 	return err
+}
+
+// printReport prints a report.
+func printReport(w io.Writer, r *fleet.Report) error {
+	t := newTable(w, "SERVER", "ROLE", "VERSION", "EVICTION", "CLOCK", "ROUND TRIP", "SLOWEST")
+	for _, s := range r.Servers {
+		if s.Err != nil {
+			t.row(display.Text(s.Addr), display.Text(s.Err.Error()))
+			continue
+		}
+		t.row(display.Text(s.Addr), or(s.Role), or(s.Name+" "+display.Text(s.Version)), or(display.Text(s.Policy)),
+			fmt.Sprintf("%+.1fms", float64(s.Ahead)/float64(time.Millisecond)), brief(s.RoundTrip), brief(s.Slowest))
+	}
+	if err := t.flush(); err != nil {
+		return err
+	}
+	_, _ = fmt.Fprintf(w, "\nclocks: %s apart at most, this machine's included\n", brief(r.ClockSpread))
+	for _, text := range r.Unsafe {
+		_, _ = fmt.Fprintf(w, "unsafe: %s\n", display.Text(text))
+	}
+	for _, text := range r.Notes {
+		_, _ = fmt.Fprintf(w, "note: %s\n", display.Text(text))
+	}
+	for _, m := range r.Missing {
+		_, _ = fmt.Fprintf(w, "missing right of %s: %s, for %s\n", display.Text(r.User), display.Text(m.Right), m.For)
+	}
+	if r.Tried {
+		_, _ = fmt.Fprintf(w, "rights: %s may not ask for them (ACL DRYRUN); they were found by trying\n", display.Text(r.User))
+	}
+	if r.Safe() {
+		_, _ = fmt.Fprintln(w, "a lock was taken and released on each master; nothing unsafe was found")
+	}
+	return nil
 }
 
 // or shows what is not known.

@@ -16,6 +16,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/interlock-go/interlock/core/driver"
 	"github.com/interlock-go/interlock/internal/display"
 )
 
@@ -128,7 +129,11 @@ func (c *call) exit(err error) int {
 			code = c.cmd.wrongLine
 		}
 	}
-	_, _ = fmt.Fprintln(c.stderr, "interlock:", display.Text(inWords(err)))
+	text := inWords(err)
+	if c.conn.several() && (errors.Is(err, driver.ErrUnavailable) || errors.Is(err, errNoAnswer)) {
+		text += "; asked: " + c.conn.source() // the address in the error is one of several
+	}
+	_, _ = fmt.Fprintln(c.stderr, "interlock:", display.Text(text))
 	return code
 }
 

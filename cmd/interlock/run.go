@@ -73,7 +73,11 @@ func (c *call) run(ctx context.Context, flags *run.Flags) error {
 	// What would be written to a terminal that is stopped must keep nothing waiting.
 	voice := run.NewVoice(c.tell)
 	slog.SetDefault(voice.Logger())
-	store, err := redisstore.New(rdb, redisstore.Prefix(c.conn.prefix), redisstore.Logger(voice.Logger()))
+	opts := []redisstore.Option{redisstore.Prefix(c.conn.prefix), redisstore.Logger(voice.Logger())}
+	if n, within := flags.Replicas(); n > 0 {
+		opts = append(opts, redisstore.Replicas(n, within), redisstore.ReplicatedRenewals())
+	}
+	store, err := redisstore.New(rdb, opts...)
 	if err != nil {
 		return usageError("run: %w", err)
 	}

@@ -3,6 +3,7 @@ package fleet
 import (
 	"cmp"
 	"context"
+	"crypto/rand"
 	"slices"
 	"strings"
 	"sync"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/interlock-go/interlock/core/driver"
 	"github.com/interlock-go/interlock/core/internal/rediswire"
 )
 
@@ -24,14 +26,17 @@ type Report struct {
 	// of the servers and this machine; it includes half a round trip.
 	ClockSpread time.Duration
 	// Unsafe are the sentences of Store.Check (package redisstore) about settings on
-	// which the promises of a lock depend.
+	// which the promises of a lock depend, and what masters answer that refuse a lock.
 	Unsafe []string
+	// Notes are sentences about what the servers do not know: whether the services demand
+	// replicas (redisstore.Replicas).
+	Notes []string
 	// User is the Redis user whose rights were looked at; empty if the server does
 	// not tell.
 	User string
 	// Tried says that the server does not let this user ask for rights (ACL DRYRUN), so
-	// that a lock, a place and an entry were taken and given back instead. That finds
-	// the first right that is missing for each.
+	// that they were found by trying. That finds the first right that is missing for a lock,
+	// a place and an entry.
 	Tried bool
 	// Missing are the rights that the user lacks, in the order of docs/operations.md.
 	Missing []MissingRight
@@ -72,9 +77,10 @@ type MissingRight struct {
 
 // Check looks at the servers: their settings, versions and clocks, how long a round trip
 // takes, and which rights a Redis user lacks. user is the name of that user; empty
-// is the user of the client, for which Check may take a lock of its own (see
-// [Report.Tried]). Check returns an error if a server did not answer, or if it may not look
-// at the user.
+// is the user of the client. Check takes a lock with a random key on each master, and gives it
+// back: a server that answers may refuse all locks. Check returns an error if no server
+// answered, or if it may not look at the user. A server that did not answer while others did has
+// its error in the report.
 func (f *Fleet) Check(ctx context.Context, user string) (Report, error) {
 	var r Report
 	var err error
@@ -86,13 +92,64 @@ func (f *Fleet) Check(ctx context.Context, user string) (Report, error) {
 		least, most = min(least, s.Ahead), max(most, s.Ahead)
 	}
 	r.ClockSpread = most - least
-	if r.Unsafe, err = f.wire.Check(ctx); err != nil {
-		if !rediswire.IsReply(err) {
-			return r, err
+	answers := func(s Server) bool { return s.Err == nil }
+	if !slices.ContainsFunc(r.Servers, answers) {
+		if len(r.Servers) > 0 {
+			err = r.Servers[0].Err
 		}
-		r.Unsafe = append(r.Unsafe, "the settings cannot be read: "+err.Error())
+		return r, cmp.Or(err, driver.ErrUnavailable)
 	}
-	return r, f.rights(ctx, user, &r)
+	r.Unsafe, r.Notes, err = f.wire.CheckServers(ctx)
+	if rediswire.IsReply(err) {
+		r.Unsafe = append(r.Unsafe, "the settings cannot be read: "+err.Error())
+	} else if err != nil && !slices.ContainsFunc(r.Servers, func(s Server) bool { return !answers(s) }) {
+		return r, err
+	}
+	if err := f.rights(ctx, user, &r); err != nil {
+		return r, err
+	}
+	return r, f.tryMasters(ctx, &r)
+}
+
+// tryMasters takes a lock on each master that answers, and gives it back.
+func (f *Fleet) tryMasters(ctx context.Context, r *Report) error {
+	masters, err := f.masters(ctx)
+	if err != nil {
+		return rediswire.Wrap(err)
+	}
+	for _, node := range masters {
+		if f.away(r, node) {
+			continue
+		}
+		err := f.tryLock(ctx, driver.AcquireRequest{
+			Key: f.keyOf(ctx, node), Owner: strings.ToLower(rand.Text()) + ":1", TTL: time.Second,
+			Late: func(driver.Reply, error) {}, Deadline: time.Now().Add(5 * time.Second),
+		})
+		if err != nil && r.missing(forLocks, err) != nil {
+			r.Unsafe = append(r.Unsafe, node.Options().Addr+": a lock was refused: "+err.Error())
+		}
+	}
+	return nil
+}
+
+// away reports whether a server did not answer.
+func (f *Fleet) away(r *Report, node *redis.Client) bool {
+	return slices.ContainsFunc(r.Servers, func(s Server) bool { return s.Err != nil && s.Addr == node.Options().Addr })
+}
+
+// keyOf returns a random key of a master.
+func (f *Fleet) keyOf(ctx context.Context, node *redis.Client) (key string) {
+	cluster, clustered := f.rdb.(*redis.ClusterClient)
+	for range 10_000 { // a Cluster has at most a thousand masters
+		key = "interlock doctor/" + rand.Text()
+		if !clustered {
+			break
+		}
+		if at, err := cluster.MasterForKey(ctx, f.wire.LockName(key)); err != nil || at.Options().Addr == node.Options().Addr {
+			break
+		}
+	}
+	return key
 }
 
 // servers looks at all servers at the same time.

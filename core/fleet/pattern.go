@@ -36,3 +36,6 @@ func fits(pattern, key string) bool {
 	}
 	return strings.Trim(pattern[p:], "*") == ""
 }
+
+// exactly reports whether a pattern fits one key alone.
+func exactly(pattern string) bool { return pattern != "" && !strings.ContainsAny(pattern, "*?") }

@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -21,28 +22,39 @@ const (
 	someHolders, manyHolders = 64, 10_000
 	// manyLockers is how many entries are kept while locks are listed.
 	manyLockers = 1000
+	// namesWithin bounds the wait for the names of the processes of some locks.
+	namesWithin = 2 * time.Second
 )
 
 // Inspect reads one lock, with all its holders unless it has more than 10,000. It
 // returns a Lock without holders if the lock is free, and an error that matches
 // [driver.ErrKeyOccupied] if the key has a value in Redis that is no lock.
 func (f *Fleet) Inspect(ctx context.Context, key string) (Lock, error) {
-	known := directory{fleet: f}
-	locks, err := f.read(ctx, []string{key}, &known)
+	l, now, err := f.readOne(ctx, key)
 	if err != nil {
 		return Lock{}, err
 	}
-	l := locks[0]
-	if l.occupied != nil {
-		return Lock{}, l.occupied
+	if l.Held > len(l.Holders) {
+		if err := f.readAll(ctx, &l, now, manyHolders); err != nil {
+			return Lock{}, err
+		}
 	}
-	if l.Held <= len(l.Holders) {
-		return l, nil
+	known := directory{fleet: f}
+	known.name(ctx, now, []*Lock{&l})
+	return l, nil
+}
+
+// readOne reads one lock, without the names of its processes. It also returns the time of the
+// server.
+func (f *Fleet) readOne(ctx context.Context, key string) (Lock, time.Time, error) {
+	locks, now, err := f.read(ctx, []string{key})
+	if err == nil {
+		err = locks[0].occupied
 	}
-	if err := f.readAll(ctx, &l, manyHolders); err != nil {
-		return Lock{}, err
+	if err != nil {
+		return Lock{}, now, err
 	}
-	return l, known.name(ctx, &l)
+	return locks[0], now, nil
 }
 
 // reading is what is asked of one lock.
@@ -54,12 +66,11 @@ type reading struct {
 	fence  *redis.StringCmd
 }
 
-// read reads some locks in one pipeline; each is read at one instant, or nearly so.
-func (f *Fleet) read(ctx context.Context, keys []string, known *directory) ([]Lock, error) {
+// read reads some locks in one pipeline; each is read at one instant, or nearly so. On a Cluster
+// one server has them all. read also returns the time of the server.
+func (f *Fleet) read(ctx context.Context, keys []string) ([]Lock, time.Time, error) {
 	all := make([]reading, len(keys))
-	var clock *redis.TimeCmd
-	err := pipelined(ctx, f.rdb, func(p redis.Pipeliner) {
-		clock = p.Time(ctx)
+	now, err := f.pipelinedAt(ctx, f.wire.LockName(keys[0]), func(p redis.Pipeliner) {
 		for i, key := range keys {
 			name := f.wire.LockName(key)
 			all[i] = reading{
@@ -71,25 +82,52 @@ func (f *Fleet) read(ctx context.Context, keys []string, known *directory) ([]Lo
 		}
 	})
 	if err != nil {
-		return nil, err
+		return nil, now, err
 	}
-	now, err := clock.Result()
-	if err != nil {
-		return nil, rediswire.Wrap(err)
-	}
-	locks, named := make([]Lock, len(keys)), make([]*Lock, len(keys))
+	locks := make([]Lock, len(keys))
 	for i, key := range keys {
-		locks[i], named[i] = Lock{Key: key}, &locks[i]
+		locks[i] = Lock{Key: key}
 		switch err := all[i].err(); {
 		case errors.Is(err, driver.ErrKeyOccupied):
 			locks[i].occupied = err // it was a lock a moment ago
 		case err != nil:
-			return nil, err
+			return nil, now, err
 		default:
 			locks[i] = all[i].lock(key, now)
 		}
 	}
-	return locks, known.name(ctx, named...)
+	return locks, now, nil
+}
+
+// pipelinedAt is pipelined, and also returns the time of the server that has a name. The time is
+// a courtesy: only the age of a grant and the end of a place depend on it. If the server does
+// not answer, it is the time of this machine.
+func (f *Fleet) pipelinedAt(ctx context.Context, name string, add func(p redis.Pipeliner)) (time.Time, error) {
+	var clock *redis.TimeCmd
+	cluster, clustered := f.rdb.(*redis.ClusterClient)
+	err := pipelined(ctx, f.rdb, func(p redis.Pipeliner) {
+		if !clustered { // a client of a Cluster sends it to any server
+			clock = p.Time(ctx)
+		}
+		add(p)
+	})
+	if err != nil {
+		return time.Now(), err
+	}
+	if clustered {
+		if node, err := cluster.MasterForKey(ctx, name); err == nil {
+			clock = node.Time(ctx)
+		}
+	}
+	return toldTime(clock), nil
+}
+
+// toldTime returns the time that a server told, or else the time of this machine.
+func toldTime(clock *redis.TimeCmd) time.Time {
+	if clock != nil && clock.Err() == nil {
+		return clock.Val()
+	}
+	return time.Now()
 }
 
 // pipelined sends commands in one pipeline. Each has its own error then. The returned
@@ -114,12 +152,6 @@ func (r *reading) err() error {
 		}
 	}
 	return nil
-}
-
-// time returns the time of a server.
-func (f *Fleet) time(ctx context.Context) (time.Time, error) {
-	now, err := f.rdb.Time(ctx).Result()
-	return now, rediswire.Wrap(err)
 }
 
 // lock makes the Lock of what was read.
@@ -172,11 +204,7 @@ func (l *Lock) add(fields []string, left time.Duration, now time.Time) {
 }
 
 // readAll reads the holders of a lock that has many, at most so many.
-func (f *Fleet) readAll(ctx context.Context, l *Lock, most int) error {
-	now, err := f.time(ctx)
-	if err != nil {
-		return err
-	}
+func (f *Fleet) readAll(ctx context.Context, l *Lock, now time.Time, most int) error {
 	l.Holders = nil
 	seen := map[string]bool{}
 	var fields []string
@@ -209,8 +237,9 @@ type directory struct {
 	entries map[string]Locker
 }
 
-// name puts the entries of all lockers into locks.
-func (d *directory) name(ctx context.Context, locks ...*Lock) error {
+// name puts the entries of all lockers into locks. The name of a process is a courtesy, and may
+// lie on another server than the lock: an entry that is not read in a short time is unknown.
+func (d *directory) name(ctx context.Context, now time.Time, locks []*Lock) {
 	d.trim()
 	var ids []string
 	each := func(visit func(l *Locker, owner string)) {
@@ -231,11 +260,12 @@ func (d *directory) name(ctx context.Context, locks ...*Lock) error {
 			ids = append(ids, l.ID)
 		}
 	})
-	if err := d.learn(ctx, ids); err != nil {
-		return err
+	if len(ids) > 0 {
+		ctx, cancel := context.WithTimeout(ctx, namesWithin)
+		defer cancel()
+		_ = d.learn(ctx, now, ids)
 	}
 	each(func(l *Locker, _ string) { *l = d.locker(l.ID) })
-	return nil
 }
 
 // trim forgets what was learnt if that has become much.
@@ -253,17 +283,19 @@ func (d *directory) locker(id string) Locker {
 	return Locker{ID: id}
 }
 
-// learn reads entries. A lock's own text decides which ids are asked for: what cannot be
-// an id is not.
-func (d *directory) learn(ctx context.Context, ids []string) error {
+// learn reads entries, at the server's time now. A lock's own text decides which ids are asked
+// for: what cannot be an id is not. learn returns the first error, after it has read all entries
+// that it can. An entry that could not be read is not asked for again.
+func (d *directory) learn(ctx context.Context, now time.Time, ids []string) (failed error) {
 	f := d.fleet
+	for _, id := range ids {
+		d.entries[id] = Locker{ID: id}
+	}
 	for len(ids) > 0 {
 		some := ids[:min(len(ids), 4*readAtATime)]
 		ids = ids[len(some):]
 		replies := make([]*redis.MapStringStringCmd, len(some))
-		var clock *redis.TimeCmd
 		err := pipelined(ctx, f.rdb, func(p redis.Pipeliner) {
-			clock = p.Time(ctx)
 			for i, id := range some {
 				if !strings.ContainsAny(id, "{}") {
 					replies[i] = p.HGetAll(ctx, f.wire.LockerName(id))
@@ -271,25 +303,21 @@ func (d *directory) learn(ctx context.Context, ids []string) error {
 			}
 		})
 		if err != nil {
-			return err
-		}
-		now, err := clock.Result()
-		if err != nil {
-			return rediswire.Wrap(err)
+			return cmp.Or(failed, err)
 		}
 		for i, id := range some {
-			d.entries[id] = Locker{ID: id}
 			if replies[i] == nil {
 				continue
 			}
 			fields, err := replies[i].Result()
-			if err = rediswire.Wrap(err); err != nil && !errors.Is(err, driver.ErrKeyOccupied) {
-				return err
+			if err = rediswire.Wrap(err); err == nil {
+				d.entries[id] = lockerOf(id, fields, now)
+			} else if !errors.Is(err, driver.ErrKeyOccupied) {
+				failed = cmp.Or(failed, err)
 			}
-			d.entries[id] = lockerOf(id, fields, now)
 		}
 	}
-	return nil
+	return failed
 }
 
 // lockerOf makes the Locker of an entry.

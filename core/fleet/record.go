@@ -72,15 +72,14 @@ func (f *Fleet) Record(ctx context.Context, principal, key string) (Record, erro
 	var fields *redis.SliceCmd
 	var kept *redis.DurationCmd
 	var gone *redis.IntCmd
-	var clock *redis.TimeCmd
-	err := pipelined(ctx, f.rdb, func(p redis.Pipeliner) {
-		clock, fields = p.Time(ctx), p.HMGet(ctx, name, "v", "t", "s", "g", "u", "m", "r")
+	now, err := f.pipelinedAt(ctx, name, func(p redis.Pipeliner) {
+		fields = p.HMGet(ctx, name, "v", "t", "s", "g", "u", "m", "r")
 		kept, gone = p.PTTL(ctx, name), p.Exists(ctx, rediswire.TombstoneOf(name))
 	})
 	if err != nil {
 		return r, err
 	}
-	for _, cmd := range []redis.Cmder{clock, fields, kept, gone} {
+	for _, cmd := range []redis.Cmder{fields, kept, gone} {
 		err := rediswire.Wrap(cmd.Err())
 		if errors.Is(err, driver.ErrKeyOccupied) {
 			r.State = RecordDamaged
@@ -97,7 +96,7 @@ func (f *Fleet) Record(ctx context.Context, principal, key string) (Record, erro
 		return r, nil
 	}
 	r.Kept = kept.Val()
-	r.read(fields.Val(), clock.Val())
+	r.read(fields.Val(), now)
 	return r, nil
 }
 

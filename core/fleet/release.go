@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/interlock-go/interlock/core/driver"
 	"github.com/interlock-go/interlock/core/internal/ident"
 )
@@ -75,10 +77,23 @@ func (f *Fleet) tell(ctx context.Context, key string, h Holder) {
 	if !ok {
 		return
 	}
-	if err := f.rdb.Publish(ctx, channel, message).Err(); err != nil {
+	if err := f.publish(ctx, key, channel, message); err != nil {
 		f.log.WarnContext(ctx, "interlock: the holder of a lock that an operator has released is told at its next renewal",
 			"key_hash", ident.Hash(key), "error", err)
 	}
+}
+
+// publish announces something in the whole Cluster, by the server that has the lock: another one
+// may be away.
+func (f *Fleet) publish(ctx context.Context, key, channel string, message any) error {
+	if cluster, ok := f.rdb.(*redis.ClusterClient); ok {
+		node, err := cluster.MasterForKey(ctx, f.wire.LockName(key))
+		if err != nil {
+			return err
+		}
+		return node.Publish(ctx, channel, message).Err()
+	}
+	return f.rdb.Publish(ctx, channel, message).Err()
 }
 
 // grant finds the holder with a token.
@@ -129,18 +144,11 @@ func (f *Fleet) Wait(ctx context.Context, key string) error {
 
 // left returns for how long a lock is held at most, and 0 if it is free.
 func (f *Fleet) left(ctx context.Context, key string) (left time.Duration, err error) {
-	known := directory{fleet: f, entries: map[string]Locker{}}
-	locks, err := f.read(ctx, []string{key}, &known)
-	if err != nil {
+	l, _, err := f.readOne(ctx, key)
+	if err != nil || l.Held == 0 {
 		return 0, err
 	}
-	if locks[0].occupied != nil {
-		return 0, locks[0].occupied
-	}
-	if locks[0].Held == 0 {
-		return 0, nil
-	}
-	for _, h := range locks[0].Holders {
+	for _, h := range l.Holders {
 		left = max(left, h.Left)
 	}
 	if left <= 0 { // it never ends, or none of the holders was read

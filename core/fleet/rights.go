@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -78,11 +79,12 @@ func (f *Fleet) rights(ctx context.Context, user string, r *Report) error {
 	_, clustered := f.rdb.(*redis.ClusterClient)
 	cmds := make([]*redis.Cmd, len(needs))
 	// All to one server: rights are a server's own, and a Cluster's are alike.
-	node, err := f.masters(ctx)
-	if err != nil || len(node) == 0 {
+	masters, err := f.masters(ctx)
+	node := slices.IndexFunc(masters, func(node *redis.Client) bool { return !f.away(r, node) })
+	if err != nil || node < 0 {
 		return rediswire.Wrap(err)
 	}
-	err = pipelined(ctx, node[0], func(p redis.Pipeliner) {
+	err = pipelined(ctx, masters[node], func(p redis.Pipeliner) {
 		for i, n := range needs {
 			args := []any{"ACL", "DRYRUN", user}
 			for word := range strings.FieldsSeq(n.command) {

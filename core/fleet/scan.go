@@ -3,6 +3,8 @@ package fleet
 import (
 	"cmp"
 	"context"
+	"errors"
+	"fmt"
 	"iter"
 	"slices"
 	"sync"
@@ -10,12 +12,17 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/interlock-go/interlock/core/driver"
 	"github.com/interlock-go/interlock/core/internal/rediswire"
 )
 
 // scanCount is how many keys one SCAN looks at: a server is kept from other requests
 // for some microseconds only.
 const scanCount = 100
+
+// ErrIncomplete says that the masters of a Cluster were not all read. What the others have was
+// returned before; the error wraps why.
+var ErrIncomplete = errors.New("interlock: a list is incomplete, since not all servers were read")
 
 // Locks goes through the locks that are held, in no order, whose keys fit a pattern: an
 // asterisk stands for any text, a question mark for one byte, all else for itself. The
@@ -24,16 +31,16 @@ const scanCount = 100
 // It reads with SCAN on each master in turn, not faster than [Rate], and keeps only what
 // it is at. A lock that is held all the time is returned at least once. A lock that was
 // taken or released meanwhile may be returned, and a lock may be returned twice (SCAN says
-// so, and a Cluster that moves slots). An error ends the iteration.
+// so, and a Cluster that moves slots). An error ends the iteration. If a master of a Cluster
+// does not answer, the locks of the others are returned first, and [ErrIncomplete] then.
 func (f *Fleet) Locks(ctx context.Context, pattern string) iter.Seq2[Lock, error] {
+	if exactly(pattern) {
+		return f.oneLock(ctx, pattern)
+	}
 	begin, all := literal(pattern)
 	return func(yield func(Lock, error) bool) {
 		known := directory{fleet: f}
-		for names, err := range f.scan(ctx, f.wire.LockPattern(begin)) {
-			if err != nil {
-				yield(Lock{}, err)
-				return
-			}
+		err := f.scan(ctx, f.wire.LockPattern(begin), func(names []string, _ *redis.Client) (bool, error) {
 			var keys []string
 			for _, name := range names {
 				if key, ok := f.wire.KeyOf(name); ok && (all || fits(pattern, key)) {
@@ -43,17 +50,43 @@ func (f *Fleet) Locks(ctx context.Context, pattern string) iter.Seq2[Lock, error
 			// Few at a time: a server carries out all of a pipeline before it looks
 			// at other connections.
 			for some := range slices.Chunk(keys, readAtATime) {
-				locks, err := f.read(ctx, some, &known)
+				locks, now, err := f.read(ctx, some)
 				if err != nil {
-					yield(Lock{}, err)
-					return
+					return true, err
 				}
+				named := make([]*Lock, len(locks))
+				for i := range locks {
+					named[i] = &locks[i]
+				}
+				known.name(ctx, now, named)
 				for _, l := range locks {
 					if l.Held > 0 && !yield(l, nil) {
-						return
+						return false, nil
 					}
 				}
 			}
+			return true, nil
+		})
+		if err != nil {
+			yield(Lock{}, err)
+		}
+	}
+}
+
+// oneLock goes through the one lock that a pattern without a wildcard fits.
+func (f *Fleet) oneLock(ctx context.Context, key string) iter.Seq2[Lock, error] {
+	return func(yield func(Lock, error) bool) {
+		l, now, err := f.readOne(ctx, key)
+		if err != nil {
+			if !errors.Is(err, driver.ErrKeyOccupied) {
+				yield(Lock{}, err)
+			}
+			return
+		}
+		if l.Held > 0 {
+			known := directory{fleet: f}
+			known.name(ctx, now, []*Lock{&l})
+			yield(l, nil)
 		}
 	}
 }
@@ -63,11 +96,7 @@ func (f *Fleet) Locks(ctx context.Context, pattern string) iter.Seq2[Lock, error
 func (f *Fleet) Lockers(ctx context.Context) iter.Seq2[Locker, error] {
 	return func(yield func(Locker, error) bool) {
 		known := directory{fleet: f}
-		for names, err := range f.scan(ctx, f.wire.LockerPattern()) {
-			if err != nil {
-				yield(Locker{}, err)
-				return
-			}
+		err := f.scan(ctx, f.wire.LockerPattern(), func(names []string, master *redis.Client) (bool, error) {
 			var ids []string
 			for _, name := range names {
 				if id, ok := f.wire.LockerOf(name); ok {
@@ -76,51 +105,74 @@ func (f *Fleet) Lockers(ctx context.Context) iter.Seq2[Locker, error] {
 			}
 			for some := range slices.Chunk(ids, readAtATime) {
 				known.trim()
-				if err := known.learn(ctx, some); err != nil {
-					yield(Locker{}, err)
-					return
+				if err := known.learn(ctx, toldTime(master.Time(ctx)), some); err != nil {
+					return true, err
 				}
 				for _, id := range some {
 					if l := known.locker(id); l.Listed && !yield(l, nil) {
-						return
+						return false, nil
 					}
 				}
 			}
+			return true, nil
+		})
+		if err != nil {
+			yield(Locker{}, err)
 		}
 	}
 }
 
-// scan goes through the names of hashes that fit a pattern, page by page.
-func (f *Fleet) scan(ctx context.Context, pattern string) iter.Seq2[[]string, error] {
-	return func(yield func([]string, error) bool) {
-		masters, err := f.masters(ctx)
-		if err != nil {
-			yield(nil, rediswire.Wrap(err))
-			return
+// scan goes through the names of hashes that fit a pattern, page by page, on each master. page
+// returns whether to go on, and an error, which ends the scan of that master. scan returns the
+// first error, of several masters after it has gone through all of them.
+func (f *Fleet) scan(
+	ctx context.Context, pattern string, page func(names []string, master *redis.Client) (more bool, err error),
+) error {
+	masters, err := f.masters(ctx)
+	if err != nil {
+		return rediswire.Wrap(err)
+	}
+	var failed error
+	for _, master := range masters {
+		more, err := f.scanMaster(ctx, master, pattern, page)
+		switch {
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		case err != nil && len(masters) == 1:
+			return err
+		case err != nil:
+			failed = cmp.Or(failed, fmt.Errorf("%w: %s: %w", ErrIncomplete, master.Options().Addr, err))
+		case !more:
+			return nil
 		}
-		pause := time.Duration(scanCount) * time.Second / time.Duration(f.rate)
-		next := time.Now()
-		for _, master := range masters {
-			for cursor := uint64(0); ; {
-				if err := until(ctx, next); err != nil {
-					yield(nil, err)
-					return
-				}
-				next = time.Now().Add(pause)
-				var page []string
-				page, cursor, err = master.ScanType(ctx, cursor, pattern, scanCount, "hash").Result()
-				if err != nil {
-					yield(nil, rediswire.Wrap(err))
-					return
-				}
-				slices.Sort(page)
-				if page = slices.Compact(page); len(page) > 0 && !yield(page, nil) {
-					return
-				}
-				if cursor == 0 {
-					break
-				}
+	}
+	return failed
+}
+
+// scanMaster is scan on one master.
+func (f *Fleet) scanMaster(
+	ctx context.Context, master *redis.Client, pattern string, page func([]string, *redis.Client) (bool, error),
+) (more bool, err error) {
+	pause := time.Duration(scanCount) * time.Second / time.Duration(f.rate)
+	next := time.Now()
+	for cursor := uint64(0); ; {
+		if err := until(ctx, next); err != nil {
+			return true, err
+		}
+		next = time.Now().Add(pause)
+		var names []string
+		names, cursor, err = master.ScanType(ctx, cursor, pattern, scanCount, "hash").Result()
+		if err != nil {
+			return true, rediswire.Wrap(err)
+		}
+		slices.Sort(names)
+		if names = slices.Compact(names); len(names) > 0 {
+			if more, err := page(names, master); err != nil || !more {
+				return more, err
 			}
+		}
+		if cursor == 0 {
+			return true, nil
 		}
 	}
 }

@@ -17,27 +17,36 @@ import (
 // alone, to CONFIG GET, and reports it if a right is missing. The error says that a server did not
 // answer. Check is safe for concurrent use.
 func (s *Store) Check(ctx context.Context) ([]string, error) {
+	unsafe, ofReplicas, err := s.CheckServers(ctx)
+	unsafe = append(unsafe, ofReplicas...)
+	slices.Sort(unsafe)
+	return unsafe, err
+}
+
+// CheckServers is [Store.Check] with the sentences about the replicas that the store demands
+// apart: they say nothing of a store in another process. With an error it returns what the
+// masters that answered are.
+func (s *Store) CheckServers(ctx context.Context) (unsafe, ofReplicas []string, err error) {
 	var mu sync.Mutex
-	var found []string
 	look := func(ctx context.Context, node *redis.Client) error {
-		list, err := s.inspectServer(ctx, node)
+		list, demanded, err := s.inspectServer(ctx, node)
 		mu.Lock()
 		defer mu.Unlock()
-		found = append(found, list...)
+		unsafe, ofReplicas = append(unsafe, list...), append(ofReplicas, demanded...)
 		return err
 	}
-	var err error
 	if s.clustered() {
 		err = s.requests.cluster.ForEachMaster(ctx, look)
 	} else {
 		err = look(ctx, s.requests.single)
 	}
-	slices.Sort(found)
-	return found, Wrap(err)
+	slices.Sort(unsafe)
+	slices.Sort(ofReplicas)
+	return unsafe, ofReplicas, Wrap(err)
 }
 
 // inspectServer looks at one master.
-func (s *Store) inspectServer(ctx context.Context, node *redis.Client) (found []string, err error) {
+func (s *Store) inspectServer(ctx context.Context, node *redis.Client) (found, ofReplicas []string, err error) {
 	addr := node.Options().Addr
 	say := func(format string, args ...any) { found = append(found, addr+": "+fmt.Sprintf(format, args...)) }
 	if s.keyspace.findsSeveral(ctx, node) {
@@ -46,10 +55,10 @@ func (s *Store) inspectServer(ctx context.Context, node *redis.Client) (found []
 	info, err := node.InfoMap(ctx, "server", "memory", "persistence", "replication").Result()
 	if IsReply(err) {
 		say("it cannot be asked what it is (%v): nothing is known of its version, its replicas and its settings", err)
-		return found, nil
+		return found, ofReplicas, nil
 	}
 	if err != nil {
-		return found, err
+		return found, ofReplicas, err
 	}
 	if port := info["Server"]["tcp_port"]; port != "" && !strings.Contains(addr, ":") {
 		addr = "the master with port " + port // behind Sentinel there is no fixed address
@@ -77,25 +86,28 @@ func (s *Store) inspectServer(ctx context.Context, node *redis.Client) (found []
 		if info["Replication"]["min_slaves_good_slaves"] == "" { // which is there if it is set
 			say("min-replicas-to-write is 0: a master that was cut off goes on granting locks after a failover")
 		}
+		sayOfReplicas := func(format string, args ...any) {
+			ofReplicas = append(ofReplicas, addr+": "+fmt.Sprintf(format, args...))
+		}
 		if s.ack.replicas == 0 {
-			say("it has replicas and Replicas is not set: a failover loses the locks that were not replicated yet")
+			sayOfReplicas("it has replicas and Replicas is not set: a failover loses the locks that were not replicated yet")
 		} else if s.ack.replicas < replicas {
-			say("Replicas asks for %d of %d: a replica that does not have a lock may be promoted", s.ack.replicas, replicas)
+			sayOfReplicas("Replicas asks for %d of %d: a replica that does not have a lock may be promoted", s.ack.replicas, replicas)
 		}
 	}
 	if persists != "1" {
-		return found, nil
+		return found, ofReplicas, nil
 	}
 	// INFO does not have this one, and managed services do not allow CONFIG.
 	switch settings, err := node.ConfigGet(ctx, "appendfsync").Result(); {
 	case IsReply(err):
 		say("appendfsync cannot be read (%v): with the value no, a crash of the machine forgets the locks of the last half minute", err)
 	case err != nil:
-		return found, err
+		return found, ofReplicas, err
 	case settings["appendfsync"] == "no":
 		say("appendfsync is no: a crash of the machine forgets the locks of the last half minute; use everysec or always")
 	}
-	return found, nil
+	return found, ofReplicas, nil
 }
 
 // older reports whether a version's first number is below one.

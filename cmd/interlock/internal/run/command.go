@@ -57,6 +57,7 @@ type Command struct {
 type Flags struct {
 	wait, ttl, grace time.Duration // negative: not given
 	shell            bool
+	replicas         int
 }
 
 // Define defines the flags.
@@ -68,8 +69,12 @@ func (f *Flags) Define(fs *flag.FlagSet) {
 		func(s string) error { return duration(s, minTTL, maxTTL, &f.ttl) })
 	fs.Func("grace", "`duration` from SIGTERM to SIGKILL when the lock is lost, half of the ttl at most (default: a sixth of the ttl)",
 		func(s string) error { return duration(s, 0, maxTTL, &f.grace) })
+	fs.IntVar(&f.replicas, "replicas", 0, "take the lock only if this `number` of replicas have it within a second, so that a failover to them does not lose it")
 	fs.BoolVar(&f.shell, "shell", false, "COMMAND is one string for /bin/sh -c")
 }
+
+// Replicas returns how many replicas have to have the lock, and within which time.
+func (f *Flags) Replicas() (n int, within time.Duration) { return f.replicas, time.Second }
 
 // Command returns what there is to run. Its error says what is wrong and what is accepted.
 func (f *Flags) Command(key string, command []string) (*Command, error) {
@@ -86,6 +91,8 @@ func (f *Flags) Command(key string, command []string) (*Command, error) {
 		return nil, errors.New("no command behind the key; usage: interlock run KEY [--] COMMAND [ARGS...]")
 	case f.shell && len(command) != 1:
 		return nil, fmt.Errorf("-shell takes one string, and got %d: quote the command", len(command))
+	case f.replicas < 0:
+		return nil, fmt.Errorf("-replicas %d: must not be negative", f.replicas)
 	case c.grace > c.ttl/2:
 		return nil, fmt.Errorf("-grace %v: at most half of the ttl, %v, or a renewal that fails is never tried again", c.grace, c.ttl/2)
 	}

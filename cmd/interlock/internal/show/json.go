@@ -70,6 +70,7 @@ type Report struct {
 	Servers       []Server       `json:"servers"`
 	ClockSpreadMS float64        `json:"clock_spread_ms"`
 	Unsafe        []string       `json:"unsafe"`
+	Notes         []string       `json:"notes"`
 	User          string         `json:"user"`
 	Tried         bool           `json:"tried"`
 	Missing       []MissingRight `json:"missing"`
@@ -150,7 +151,7 @@ func LockerOf(l fleet.Locker) Locker {
 // ReportOf makes the JSON of a report.
 func ReportOf(r fleet.Report) Report {
 	j := Report{
-		Safe: r.Safe(), Servers: []Server{}, ClockSpreadMS: ms(r.ClockSpread), Unsafe: []string{}, User: display.Text(r.User),
+		Safe: r.Safe(), Servers: []Server{}, ClockSpreadMS: ms(r.ClockSpread), Unsafe: []string{}, Notes: []string{}, User: display.Text(r.User),
 		Tried: r.Tried, Missing: []MissingRight{},
 	}
 	for _, s := range r.Servers {
@@ -165,6 +166,9 @@ func ReportOf(r fleet.Report) Report {
 	}
 	for _, text := range r.Unsafe {
 		j.Unsafe = append(j.Unsafe, display.Text(text))
+	}
+	for _, text := range r.Notes {
+		j.Notes = append(j.Notes, display.Text(text))
 	}
 	for _, m := range r.Missing {
 		j.Missing = append(j.Missing, MissingRight{m.For, display.Text(m.Right)})
