@@ -263,6 +263,9 @@ func (c *call) decided(d observe.Decided) {
 	}
 	if span := trace.SpanFromContext(c.caller); span.IsRecording() {
 		span.SetAttributes(attrIdempotent.String(label.outcome), attrGeneration.Int64(d.Generation))
+		if d.Record != "" {
+			span.SetAttributes(attrRecord.String(d.Record))
+		}
 	}
 }
 

@@ -50,11 +50,11 @@
 //	                       renewal found
 //	error.type             the outcome, if it is not a success
 //
-// A request to an idempotent endpoint has no span of its own. The observer adds two
+// A request to an idempotent endpoint has no span of its own. The observer adds three
 // attributes to the span in the request's context: interlock.idempotent.outcome, see
-// below, and interlock.idempotent.generation. The generation is 1 if the handler ran
-// for the first time. It is greater if another process had begun the request and
-// stopped responding, and 0 if the handler did not run.
+// below, interlock.idempotent.generation, and interlock.idempotent.record, the hash of the
+// record. The generation is 1 if the handler ran for the first time. It is greater if another
+// process had begun the request and stopped responding, and 0 if the handler did not run.
 //
 // The status of a span is Error if something is out of order: the store, the
 // replicas, the configuration, a lost lease. Some outcomes are normal for a lock and

@@ -37,6 +37,7 @@ const (
 	attrHandedOver = attribute.Key("interlock.handed_over")
 	attrIdempotent = attribute.Key("interlock.idempotent.outcome")
 	attrGeneration = attribute.Key("interlock.idempotent.generation")
+	attrRecord     = attribute.Key("interlock.idempotent.record")
 )
 
 const (

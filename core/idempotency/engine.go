@@ -25,6 +25,7 @@ type Engine struct {
 	*shared
 	config  *config
 	lines   logs.Lines
+	unknown noted // the records that logUnknown has logged
 	nesting nesting
 }
 

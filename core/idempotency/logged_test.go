@@ -11,8 +11,11 @@ import (
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/driver"
 	"github.com/interlock-go/interlock/core/idempotency"
+	"github.com/interlock-go/interlock/core/idempotency/admin"
 	"github.com/interlock-go/interlock/core/idempotency/endpoint"
+	"github.com/interlock-go/interlock/core/internal/ident"
 	"github.com/interlock-go/interlock/core/memstore"
+	"github.com/interlock-go/interlock/core/observe"
 	"github.com/interlock-go/interlock/internal/logtest"
 )
 
@@ -156,20 +159,6 @@ func TestEachErrorOfTheServerIsLoggedAtOnceAndThenOnceAMinute(t *testing.T) {
 			text:  "the response of an idempotent request is too long",
 			cause: "longer than MaxResponse",
 		},
-		"the outcome is not known": {
-			run: func(w *world) handler {
-				l := &ledger{store: w.store, commit: fmt.Errorf("%w: %w", idempotency.ErrRolledBack, errors.New("could not serialize access"))}
-				return l.pays(w, func(ctx context.Context, _ endpoint.Attempt) (endpoint.Response, bool) {
-					if err := idempotency.MarkEffect(ctx); err != nil {
-						w.Error(err)
-					}
-					return endpoint.Response{Status: 200}, true
-				})
-			},
-			want: "ran, then idempotency-outcome-unknown", level: "ERROR",
-			text:  "the outcome of an idempotent request is not known",
-			cause: "could not serialize access",
-		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(w *world) {
@@ -280,5 +269,62 @@ func TestARequestWhoseClaimCannotBeGivenUpIsLogged(t *testing.T) {
 			w.Errorf("not logged once, with the cause:\n%s", got)
 		}
 		w.store.Intercept(nil)
+	})
+}
+
+// The alert about an unknown outcome fires in the process that finds it, which is not the process
+// that died. Its log has to name the record, or nobody finds the payment.
+func TestAnUnknownOutcomeIsLoggedOnceWithItsRecord(t *testing.T) {
+	inBubble(t, func(w *world) {
+		crashed(w.store, "k")
+		logged, n, records := logtest.Default(w.T), 0, recorder{}
+		e := w.engine(idempotency.Name("pay"), idempotency.WithObserver(records))
+		for range 3 {
+			w.want(serve(w.Context(), e, post("k"), answers(200, &n)), "idempotency-outcome-unknown")
+		}
+		id := ident.Record("alice", "k")
+		for _, want := range []string{"rule=pay", "record=" + id, "downstream_key="} {
+			if strings.Count(logged.String(), want) != 1 {
+				w.Errorf("want %q once in the log:\n%s", want, logged)
+			}
+		}
+		if records[id] != 3 {
+			w.Errorf("the observer was told of %v; want the record three times", records)
+		}
+		if err := e.ResolveRecord(w.Context(), id, admin.NotCarriedOut()); err != nil {
+			w.Error(err)
+		}
+		w.want(serve(w.Context(), e, post("k"), answers(200, &n)), "200 run 1")
+	})
+}
+
+// recorder counts decisions by record.
+type recorder map[string]int
+
+func (r recorder) Start(ctx context.Context, _ observe.Operation) (context.Context, observe.Observation) {
+	return ctx, observe.Observation{Decided: func(d observe.Decided) { r[d.Record]++ }}
+}
+
+// The process that does not get the answer stored logs each record too: every one is a case for an
+// operator.
+func TestEachOutcomeThatAHandlerLeavesUnknownIsLogged(t *testing.T) {
+	inBubble(t, func(w *world) {
+		l := &ledger{store: w.store, commit: fmt.Errorf("%w: %w", idempotency.ErrRolledBack, errors.New("could not serialize access"))}
+		h := l.pays(w, func(ctx context.Context, _ endpoint.Attempt) (endpoint.Response, bool) {
+			if err := idempotency.MarkEffect(ctx); err != nil {
+				w.Error(err)
+			}
+			return endpoint.Response{Status: 200}, true
+		})
+		logged, e := logtest.Default(w.T), w.engine(idempotency.Name("pay"))
+		for _, key := range []string{"a", "b"} {
+			w.want(serve(w.Context(), e, post(key), h), "ran, then idempotency-outcome-unknown")
+			if line := "record=" + ident.Record("alice", key); strings.Count(logged.String(), line) != 1 {
+				w.Errorf("want %q once in the log:\n%s", line, logged)
+			}
+		}
+		if !strings.Contains(logged.String(), "could not serialize access") {
+			w.Errorf("want the cause in the log:\n%s", logged)
+		}
 	})
 }

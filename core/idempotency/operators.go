@@ -31,13 +31,19 @@ import (
 // the errors of the store. After an error of the store it is not known whether the
 // record was changed: call Resolve again.
 func (e *Engine) Resolve(ctx context.Context, scope, key string, found admin.Resolution) error {
+	return e.ResolveRecord(ctx, e.config.record(scope, key), found)
+}
+
+// ResolveRecord is [Engine.Resolve] for a record of which only the hash is known: the log, spans
+// and the tool name records by it.
+func (e *Engine) ResolveRecord(ctx context.Context, id string, found admin.Resolution) error {
 	c := e.config
 	protocol, answer, ok := found.Answer()
 	if !ok {
 		return fmt.Errorf("%w: an empty Resolution; CarriedOut and NotCarriedOut make one", core.ErrConfig)
 	}
 	req := record.ResolveRequest{
-		ID: c.record(scope, key), Token: e.tokens.next(), Strict: c.strict,
+		ID: id, Token: e.tokens.next(), Strict: c.strict,
 		Retention: c.retention, Tombstone: c.tombstone, Deadline: time.Now().Add(storeWait),
 	}
 	if answer != nil {

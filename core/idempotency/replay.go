@@ -40,10 +40,14 @@ var errGivenUp = fmt.Errorf("%w: %w", ErrOutcomeUnknown, errors.New("the key was
 // replay is the verdict for a request whose handler does not run.
 func (e *Engine) replay(ctx context.Context, a *attempt, reply record.ClaimReply, begin time.Time) endpoint.Verdict {
 	v, err := e.verdict(a, reply.State, reply.Response, false)
+	d := observe.Decided{Outcome: observe.DecidedReplayed, Record: a.id, Waited: time.Since(begin), Err: err}
 	if v.Refusal != nil {
-		return e.refuse(ctx, begin, v.Refusal)
+		d.Outcome, d.Reason = observe.DecidedRefused, string(v.Refusal.Reason)
 	}
-	e.report(ctx, observe.Decided{Outcome: observe.DecidedReplayed, Waited: time.Since(begin), Err: err})
+	e.report(ctx, d)
+	if d.Reason == string(reason.OutcomeUnknown) {
+		e.logUnknown(ctx, a.id, err)
+	}
 	return v
 }
 

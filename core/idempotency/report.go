@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"sync"
 	"time"
 
 	"github.com/interlock-go/interlock/core"
@@ -37,11 +38,6 @@ func (e *Engine) logRefusal(ctx context.Context, r *core.Refusal) {
 		text = "interlock: the engine is closed and the endpoint refuses requests: shut the server down before Engine.Close"
 	case reason.Lost, reason.MaxHold:
 		text = "interlock: an idempotent request lost its claim or its lock before it was answered, and the client gets an error"
-	case reason.OutcomeUnknown:
-		if !r.Ran { // a retry, which finds what is known
-			return
-		}
-		level, text = slog.LevelError, "interlock: the outcome of an idempotent request is not known, and it is not carried out again"
 	case reason.ResponseTooLarge:
 		level, text = slog.LevelError, "interlock: the response of an idempotent request is too long, and the client gets an error"
 	case reason.Misconfigured, reason.Internal:
@@ -95,6 +91,41 @@ func (e *Engine) bypassed(ctx context.Context, err error) {
 	}
 	e.log(ctx, slog.LevelWarn, "interlock: the store of idempotency records is unavailable and the endpoint fails open: "+
 		"handlers run without their record", err)
+}
+
+// logUnknown writes a line about a record whose request had, or may have had, its effect and has
+// no answer: the first time that this process finds it so. An operator settles the record by its
+// hash, and finds the effect by the downstream key (docs/operations.md).
+func (e *Engine) logUnknown(ctx context.Context, id string, err error) {
+	if !e.unknown.first(id) {
+		return
+	}
+	slog.LogAttrs(ctx, slog.LevelError, "interlock: the outcome of an idempotent request is not known, and it is not carried out again",
+		slog.String("rule", e.config.name), slog.String("record", id), slog.String("downstream_key", downstreamKey(id, nil)),
+		slog.Any("error", err))
+}
+
+// noted are records that were logged. The zero value is empty. It is safe for concurrent use.
+type noted struct {
+	mu      sync.Mutex
+	records map[string]bool
+}
+
+// manyNoted bounds the memory. Behind it a record may be logged again.
+const manyNoted = 1000
+
+// first reports whether a record was not noted before, and notes it.
+func (n *noted) first(id string) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.records[id] {
+		return false
+	}
+	if n.records == nil || len(n.records) >= manyNoted {
+		n.records = map[string]bool{}
+	}
+	n.records[id] = true
+	return true
 }
 
 // log writes a line about a request, at most once a minute for a text.

@@ -41,10 +41,12 @@ func (e *Engine) run(ctx context.Context, h endpoint.Handler, a *attempt, begin 
 		a.leaseAround = watchAround(lease, cancel)
 		defer a.leaseAround.unwatch()
 	}
-	decided := observe.Decided{Outcome: observe.DecidedUnknown, Generation: a.generation, Waited: time.Since(begin)}
-	if e.config.observer != nil {
-		defer func() { e.report(ctx, decided) }()
-	}
+	decided := observe.Decided{Outcome: observe.DecidedUnknown, Generation: a.generation, Record: a.id, Waited: time.Since(begin)}
+	defer func() {
+		if e.report(ctx, decided); decided.Outcome == observe.DecidedUnknown {
+			e.logUnknown(ctx, a.id, decided.Err)
+		}
+	}()
 	returned := false
 	defer func() {
 		if !returned { // a panic, or runtime.Goexit

@@ -113,6 +113,9 @@ type Decided struct {
 	// handler ran again after the process that had begun the request fell silent.
 	// It is 0 when the handler did not run.
 	Generation int64
+	// Record is the hash by which logs and the tool name the record of the request; empty
+	// if the request has none.
+	Record string
 	// Waited is how long the request waited until it was decided that its
 	// handler may run, or how else it is answered.
 	Waited time.Duration
