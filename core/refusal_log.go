@@ -67,11 +67,19 @@ func (r *Refusal) cause() string {
 			return ""
 		}
 	}
-	return address.ReplaceAllString(text, "${1}(address)")
+	return address.ReplaceAllStringFunc(text, func(found string) string {
+		switch {
+		case strings.HasPrefix(found, "user_script:"): // a line of a script, in an error of Redis
+			return found
+		case strings.HasPrefix(found, "lookup "):
+			return "lookup (address)"
+		}
+		return "(address)"
+	})
 }
 
 // address is a host with a port, or a host whose address was looked up.
-var address = regexp.MustCompile(`(lookup )[\w.-]+|(?:[\w.-]+|\[[0-9A-Fa-f:.%]+\]):\d{1,5}\b`)
+var address = regexp.MustCompile(`lookup [\w.-]+|(?:[\w.-]+|\[[0-9A-Fa-f:.%]+\]):\d{1,5}\b`)
 
 // observe starts an observation for what happens outside an acquisition.
 func (g *Guard) observe(ctx context.Context, req Request, keys []string) observe.Observation {

@@ -39,6 +39,8 @@ type command struct {
 	// brief says that the command asks little, and is to end soon where Redis does not
 	// answer.
 	brief bool
+	// lists, unless empty, is a first argument with which the command asks much.
+	lists string
 	// offline says that the command needs no Redis, and takes no flags for it.
 	offline bool
 	// words are what completion offers as first argument.

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"strconv"
 	"strings"
 
 	"github.com/redis/go-redis/v9"
@@ -26,7 +27,9 @@ type connection struct {
 
 const connectionHelp = `Passwords come from the environment, where other users of the machine cannot read them:
 INTERLOCK_PASSWORD, and INTERLOCK_SENTINEL_PASSWORD for the sentinels. INTERLOCK_URL, INTERLOCK_ADDR,
-INTERLOCK_USER, INTERLOCK_SENTINEL_USER and INTERLOCK_PREFIX are the defaults of their flags; INTERLOCK_URL may have a password in it.
+INTERLOCK_USER, INTERLOCK_SENTINEL, INTERLOCK_SENTINEL_USER, INTERLOCK_PREFIX, INTERLOCK_SERVERNAME, INTERLOCK_CACERT, INTERLOCK_CERT
+and INTERLOCK_CERT_KEY (-key) are the defaults of their flags, and so are INTERLOCK_CLUSTER=1 and INTERLOCK_TLS=1; INTERLOCK_URL may
+have a password in it.
 `
 
 // fromEnvironment returns the defaults.
@@ -35,7 +38,15 @@ func fromEnvironment(env func(string) string) *connection {
 		url: env("INTERLOCK_URL"), addr: env("INTERLOCK_ADDR"), user: env("INTERLOCK_USER"), prefix: env("INTERLOCK_PREFIX"),
 		password:     env("INTERLOCK_PASSWORD"),
 		sentinelUser: env("INTERLOCK_SENTINEL_USER"), sentinelPassword: env("INTERLOCK_SENTINEL_PASSWORD"),
+		sentinel: env("INTERLOCK_SENTINEL"), serverName: env("INTERLOCK_SERVERNAME"),
+		caCert: env("INTERLOCK_CACERT"), cert: env("INTERLOCK_CERT"), key: env("INTERLOCK_CERT_KEY"),
 	}
+	// A value that is no boolean counts as true: it would be worse to go on without TLS.
+	set := func(name string) bool {
+		on, err := strconv.ParseBool(env(name))
+		return on || err != nil && env(name) != ""
+	}
+	c.cluster, c.tls = set("INTERLOCK_CLUSTER"), set("INTERLOCK_TLS")
 	if c.prefix == "" {
 		c.prefix = "interlock"
 	}

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"regexp"
 	"strings"
 	"time"
 
@@ -24,10 +25,16 @@ import (
 var idemCommand = &command{
 	brief: true,
 	name:  "idem",
-	args:  "show|resolve|forget PRINCIPAL KEY",
-	short: "show and settle the record of an idempotency key",
+	args:  "ls | show|resolve|forget PRINCIPAL KEY | show|resolve RECORD",
+	lists: "ls",
+	short: "list, show and settle records of idempotency keys",
 	long: `PRINCIPAL is what the endpoint's Scope returns, '' under Global; KEY is the key without
-quotes. With -function both belong to a function (once.Do).
+quotes. With -function both belong to a function (once.Do). RECORD is the hash by which
+logs, traces and ls name a record.
+
+ls       lists the records, with -state those in a state. DOWNSTREAM KEY is what
+         idempotency.DownstreamKey gave the handler, with the same -step: ask the service
+         that had the effect for it.
 
 show     the state of the record: in-flight, lapsed, unknown, completed, unavailable,
          expired, damaged or none (exit code 3). Of an answer it shows status and size.
@@ -40,12 +47,13 @@ forget   deletes the record, so that the next request is carried out, and what w
 
 ` + quoting,
 	examples: [][2]string{
+		{"idem ls -state unknown", "what an operator has to settle"},
 		{"idem show tenant-7 8e03978e-40d5-43e8-bc93-6894a57f9324", "the state of a payment"},
 		{"idem resolve tenant-7 8e03978e -not-carried-out", "the bank has not heard of it"},
 		{"idem resolve tenant-7 8e03978e -status 201 -header 'Content-Type: application/json' -body answer.json", "it was made; answer so"},
 		{"idem forget tenant-7 8e03978e -state completed", "have it carried out again"},
 	},
-	words: []string{"show", "resolve", "forget"},
+	words: []string{"ls", "show", "resolve", "forget"},
 	setup: func(fs *flag.FlagSet) action {
 		o := &settling{header: map[string][]string{}}
 		fs.BoolVar(&o.function, "function", false, "the key belongs to a function")
@@ -55,9 +63,11 @@ forget   deletes the record, so that the next request is carried out, and what w
 		fs.StringVar(&o.protocol, "protocol", endpoint.HTTP, "resolve: `protocol` of the answer: http, grpc or func")
 		fs.Func("header", "resolve: `'Name: value'` of the answer; may be given again", o.addHeader)
 		fs.StringVar(&o.body, "body", "", "resolve: `file` with the body of the answer; - is standard input")
-		fs.BoolVar(&o.strict, "strict", false, "resolve: the endpoint is Strict, so that a lapsed record is unknown too")
+		fs.BoolVar(&o.strict, "strict", false, "resolve, ls: the endpoint is Strict, so that a lapsed record is unknown too")
 		durationVar(fs, &o.retention, "retention", 24*time.Hour, "resolve: for how `long` the answer is kept, as the endpoint's Retention")
-		fs.StringVar(&o.state, "state", "", "forget: the `state` that the record has")
+		fs.StringVar(&o.state, "state", "", "forget: the `state` that the record has; ls: list only records in it")
+		fs.Func("step", "ls, show: a `step` that the handler gives to DownstreamKey; may be given again",
+			func(s string) error { o.steps = append(o.steps, s); return nil })
 		return o.run
 	},
 }
@@ -69,6 +79,7 @@ type settling struct {
 	protocol, body, state string
 	service               string
 	header                map[string][]string
+	steps                 []string
 	retention             time.Duration
 }
 
@@ -83,6 +94,15 @@ func (o *settling) addHeader(s string) error {
 }
 
 func (o *settling) run(ctx context.Context, c *call) error {
+	if err := c.want(1, 3); err != nil {
+		return err
+	}
+	if c.args[0] == "ls" {
+		return o.list(ctx, c)
+	}
+	if len(c.args) == 2 {
+		return o.byRecord(ctx, c, c.args[1])
+	}
 	if err := c.want(3, 3); err != nil {
 		return err
 	}
@@ -104,7 +124,11 @@ func (o *settling) run(ctx context.Context, c *call) error {
 	defer done()
 	switch c.args[0] {
 	case "show":
-		return o.show(ctx, c, f, idempotency.ServiceScope(o.service, principal), key)
+		r, err := f.Record(ctx, idempotency.ServiceScope(o.service, principal), key)
+		if err != nil {
+			return err
+		}
+		return o.show(c, &r)
 	case "resolve":
 		found, err := o.resolution()
 		if err != nil {
@@ -122,6 +146,68 @@ func (o *settling) run(ctx context.Context, c *call) error {
 		return o.change(ctx, c, key, "forgotten", func(e *idempotency.Engine) error { return e.Forget(ctx, principal, key) })
 	}
 	return usageError("idem: %q; show, resolve and forget are known", c.args[0])
+}
+
+// recordHash is how logs and spans name a record.
+var recordHash = regexp.MustCompile(`^[A-Za-z0-9_-]{43}$`)
+
+// byRecord carries out what needs no more than the hash of a record.
+func (o *settling) byRecord(ctx context.Context, c *call, id string) error {
+	if !recordHash.MatchString(id) {
+		return usageError("idem %s: PRINCIPAL and KEY are needed, or RECORD, a hash of 43 characters", c.args[0])
+	}
+	switch c.args[0] {
+	case "show":
+		f, done, err := c.fleet()
+		if err != nil {
+			return err
+		}
+		defer done()
+		r, err := f.RecordByID(ctx, id)
+		if err != nil {
+			return err
+		}
+		return o.show(c, &r)
+	case "resolve":
+		found, err := o.resolution()
+		if err != nil {
+			return err
+		}
+		return o.change(ctx, c, id, "resolved", func(e *idempotency.Engine) error { return e.ResolveRecord(ctx, id, found) })
+	}
+	return usageError("idem %s: PRINCIPAL and KEY are needed", c.args[0])
+}
+
+// list lists records.
+func (o *settling) list(ctx context.Context, c *call) error {
+	if err := c.want(1, 1); err != nil {
+		return err
+	}
+	f, done, err := c.fleet()
+	if err != nil {
+		return err
+	}
+	defer done()
+	t := newTable(c.stdout, "RECORD", "STATE", "EFFECT MARKED", "KEPT FOR", "DOWNSTREAM KEY")
+	for r, err := range f.Records(ctx) {
+		switch {
+		case err != nil && c.json:
+			return err
+		case err != nil:
+			return errors.Join(t.flush(), err)
+		case o.state != "" && r.State != o.state && (!o.strict || o.state != fleet.RecordUnknown || r.State != fleet.RecordLapsed):
+		case c.json:
+			if err := show.JSON(c.stdout, show.RecordOf(r, o.steps)); err != nil {
+				return err
+			}
+		default:
+			t.row(display.Text(r.ID), r.State, fmt.Sprint(r.Marked), left(r.Kept), r.DownstreamKey(o.steps...))
+		}
+	}
+	if c.json {
+		return nil
+	}
+	return t.flush()
 }
 
 // resolution is what the flags say that was found out.
@@ -192,21 +278,18 @@ func (o *settling) change(ctx context.Context, c *call, key, result string, chan
 }
 
 // show prints the record.
-func (o *settling) show(ctx context.Context, c *call, f *fleet.Fleet, principal, key string) error {
-	r, err := f.Record(ctx, principal, key)
-	if err != nil {
-		return err
-	}
+func (o *settling) show(c *call, r *fleet.Record) (err error) {
 	if c.json {
-		err = show.JSON(c.stdout, show.RecordOf(r))
+		err = show.JSON(c.stdout, show.RecordOf(*r, o.steps))
 	} else {
 		t := newTable(c.stdout)
-		t.row("record", r.ID)
+		t.row("record", display.Text(r.ID))
 		t.row("state", r.State)
 		if r.Generation > 0 {
 			t.row("generation", fmt.Sprint(r.Generation))
 			t.row("effect marked", fmt.Sprint(r.Marked))
 			t.row("kept for", left(r.Kept))
+			t.row("downstream key", r.DownstreamKey(o.steps...))
 		}
 		if r.State == fleet.RecordInFlight {
 			t.row("lease left", span(r.Lease))

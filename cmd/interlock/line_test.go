@@ -299,3 +299,35 @@ func TestCompletionIsOfTheCommandsAndTheirFlags(t *testing.T) {
 		}
 	}
 }
+
+// A header without rows says that no lock is held.
+func TestAListThatFailsAtOnceHasNoHeader(t *testing.T) {
+	if r := want(t, exitFailed, "-addr", "127.0.0.1:1", "ls"); r.out != "" {
+		t.Errorf("it printed %q; want nothing", r.out)
+	}
+}
+
+// The address in the error of a Cluster is one of several that were asked.
+func TestAnErrorNamesTheServersThatWereAsked(t *testing.T) {
+	if r := want(t, exitFailed, "-cluster", "-addr", "127.0.0.1:1,127.0.0.1:2", "doctor"); !strings.Contains(r.stderr, "asked: Cluster 127.0.0.1:1,127.0.0.1:2") {
+		t.Errorf("%q; want the topology", r.stderr)
+	}
+}
+
+// An error quotes the key already.
+func TestABackslashOfAKeyIsNotDoubledTwice(t *testing.T) {
+	if r := want(t, 69, "-addr", "127.0.0.1:1", "run", "-wait", "0", `C:\\new`, "true"); !strings.Contains(r.stderr, `"C:\\new"`) {
+		t.Errorf(`%q; want "C:\\new"`, r.stderr)
+	}
+}
+
+func TestTheEnvironmentNamesTheTopologyAndTLS(t *testing.T) {
+	env := map[string]string{
+		"INTERLOCK_SENTINEL": "main", "INTERLOCK_SERVERNAME": "redis.test", "INTERLOCK_CACERT": "ca.pem",
+		"INTERLOCK_CERT": "c.pem", "INTERLOCK_CERT_KEY": "k.pem", "INTERLOCK_CLUSTER": "0", "INTERLOCK_TLS": "yes",
+	}
+	c := fromEnvironment(func(name string) string { return env[name] })
+	if c.sentinel != "main" || c.serverName != "redis.test" || c.caCert != "ca.pem" || c.cert != "c.pem" || c.key != "k.pem" || c.cluster || !c.tls {
+		t.Errorf("%+v", c)
+	}
+}

@@ -6,10 +6,12 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"regexp"
 	"strconv"
 	"time"
 
 	"github.com/interlock-go/interlock/cmd/interlock/internal/show"
+	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/fleet"
 	"github.com/interlock-go/interlock/internal/display"
 )
@@ -21,13 +23,15 @@ is itself written \\.`
 var inspectCommand = &command{
 	brief: true,
 	name:  "inspect",
-	args:  "KEY",
+	args:  "KEY|HASH",
 	short: "show all that Redis has of one lock",
 	long: `Shows one lock: its holders, with the token and the lease of each and whether its
 process still renews, the processes that wait in the order of their turns, and the
-fence. Exit code 3 if the lock is free. ` + quoting,
+fence. Exit code 3 if the lock is free. HASH, of 16 digits as logs and traces have it
+in place of the key, finds the key of a lock that is held. ` + quoting,
 	examples: [][2]string{
 		{"inspect account/42", "the lock of an account"},
+		{"inspect 9c7e2e1ad8fb1ac0", "the lock that a log names by key_hash"},
 		{"inspect -json account/42 | jq .holders[].token", "the tokens of its holders"},
 	},
 	setup: func(*flag.FlagSet) action { return inspect },
@@ -47,6 +51,9 @@ func inspect(ctx context.Context, c *call) error {
 	}
 	defer done()
 	l, err := f.Inspect(ctx, key)
+	if err == nil && l.Held == 0 && isHash(key) {
+		l, err = findHash(ctx, f, key, l)
+	}
 	if err != nil {
 		return err
 	}
@@ -61,10 +68,29 @@ func inspect(ctx context.Context, c *call) error {
 	return err
 }
 
+// hash is how logs, traces and the debug page name a key (core.Hashed).
+var hash = regexp.MustCompile(`^[0-9a-f]{16}$`)
+
+func isHash(key string) bool { return hash.MatchString(key) }
+
+// findHash finds the lock that is held, and that logs name by a hash; or else returns none.
+func findHash(ctx context.Context, f *fleet.Fleet, hash string, none fleet.Lock) (fleet.Lock, error) {
+	for l, err := range f.Locks(ctx, "") {
+		if err != nil {
+			return none, err
+		}
+		if core.Hashed(l.Key).Hash() == hash {
+			return f.Inspect(ctx, l.Key)
+		}
+	}
+	return none, nil
+}
+
 // printLock prints one lock.
 func printLock(w io.Writer, l *fleet.Lock) error {
 	t := newTable(w)
 	t.row("key", display.Text(l.Key))
+	t.row("hash", core.Hashed(l.Key).Hash())
 	if l.Held == 0 {
 		t.row("free", "no process holds it")
 	} else {

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/interlock-go/interlock/cmd/interlock/internal/show"
+	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/fleet"
 	"github.com/interlock-go/interlock/internal/display"
 )
@@ -44,7 +45,7 @@ is the object of one lock.`,
 		fs.BoolVar(&o.watch, "watch", false, "refresh the list in place until it is interrupted")
 		durationVar(fs, &o.every, "every", 2*time.Second, "`pause` between two refreshes")
 		fs.BoolVar(&o.wide, "wide", false, "show long keys and holders in full, which a terminal gets cut")
-		fs.IntVar(&o.limit, "limit", 0, "show at most this `number` of locks; 0 is all, with -sort 1000, with -watch 40")
+		fs.IntVar(&o.limit, "limit", 0, "show at most this `number` of locks; 0 is all, with -sort 1000, with -watch as many as the terminal has lines for")
 		fs.IntVar(&o.rate, "rate", 20_000, "look at no more than this `number` of keys a second, at least 100")
 		return o.run
 	},
@@ -56,6 +57,7 @@ type listing struct {
 	watch, wide bool
 	every       time.Duration
 	limit, rate int
+	limited     bool // by -limit
 }
 
 // orders are the values of -sort, first things first.
@@ -85,6 +87,7 @@ func (o *listing) run(ctx context.Context, c *call) error {
 	if o.sort == "" && o.watch {
 		o.sort = "key"
 	}
+	o.limited = o.limit > 0
 	switch {
 	case o.sort != "" && orders[o.sort] == nil:
 		return usageError("ls: -sort %q: must be waiters, age or key", o.sort)
@@ -95,7 +98,7 @@ func (o *listing) run(ctx context.Context, c *call) error {
 	case o.watch && o.every <= 0:
 		return usageError("ls: -every %v: must be positive", o.every)
 	case o.limit == 0 && o.watch:
-		o.limit = 40
+		o.limit = 40 // where the height of the terminal is not known
 	case o.limit == 0 && o.sort != "":
 		o.limit = 1000
 	}
@@ -109,10 +112,10 @@ func (o *listing) run(ctx context.Context, c *call) error {
 		return o.refresh(ctx, c, f, pattern)
 	case o.sort != "":
 		locks, more, err := o.collect(ctx, c, f, pattern)
-		if err != nil {
+		if err != nil && !errors.Is(err, fleet.ErrIncomplete) {
 			return err
 		}
-		return o.print(c, locks, more)
+		return errors.Join(o.print(c, locks, more), err)
 	}
 	return o.stream(ctx, f, pattern, c)
 }
@@ -120,10 +123,12 @@ func (o *listing) run(ctx context.Context, c *call) error {
 // stream prints the locks as they come.
 func (o *listing) stream(ctx context.Context, f *fleet.Fleet, pattern string, c *call) error {
 	const block = 200 // in which columns stand below each other
-	table := newTable(c.stdout, "KEY", "HOLDER", "TOKEN", "LEASE LEFT", "HELD FOR", "WAITERS")
+	table := newTable(c.stdout, "KEY", "HOLDER", "TOKEN", "LEASE LEFT", "HELD FOR", "WAITERS", "HASH")
 	n, place := 0, terminal(c.stdout)
 	for l, err := range f.Locks(ctx, pattern) {
 		switch {
+		case err != nil && (c.json || n == 0): // a header alone says that there is none
+			return err
 		case err != nil:
 			return errors.Join(table.flush(), err)
 		case o.limit > 0 && n == o.limit:
@@ -160,9 +165,14 @@ func (o *listing) collect(ctx context.Context, c *call, f *fleet.Fleet, pattern 
 			locks = locks[:o.limit]
 		}
 	}
+	var failed error
 	read, progress := 0, newProgress(c.stderr)
 	defer progress.end()
 	for l, err := range f.Locks(ctx, pattern) {
+		if errors.Is(err, fleet.ErrIncomplete) {
+			failed = err
+			break
+		}
 		if err != nil {
 			return nil, false, err
 		}
@@ -175,7 +185,7 @@ func (o *listing) collect(ctx context.Context, c *call, f *fleet.Fleet, pattern 
 	slices.SortFunc(locks, order)
 	locks = slices.CompactFunc(locks, func(a, b fleet.Lock) bool { return a.Key == b.Key }) // SCAN may return one twice
 	keep()
-	return locks, more, nil
+	return locks, more, failed
 }
 
 // print prints collected locks.
@@ -198,22 +208,31 @@ func (o *listing) print(c *call, locks []fleet.Lock, more bool) error {
 // refresh shows the list again and again. On a terminal it is shown in place.
 func (o *listing) refresh(ctx context.Context, c *call, f *fleet.Fleet, pattern string) error {
 	place := terminal(c.stdout)
+	var last bytes.Buffer
 	for {
+		if rows := lines(c.stdout); place && rows > 0 && !o.limited {
+			o.limit = max(1, rows-watchFrame)
+		}
 		locks, more, err := o.collect(ctx, c, f, pattern)
 		if ctx.Err() != nil {
 			return nil // which is how it ends
 		}
+		// An error passes, as a failover does: the list of before stays, with the error below.
+		if err == nil || errors.Is(err, fleet.ErrIncomplete) {
+			last.Reset()
+			_ = o.tableOf(&last, place, locks)
+			note := ""
+			if more {
+				note = fmt.Sprintf(", of more than %d", o.limit)
+			}
+			_, _ = fmt.Fprintf(&last, "\n%s  %d locks%s\n", time.Now().Format(time.TimeOnly), len(locks), note)
+		} else if last.Len() == 0 {
+			return err // the first list: the connection may be wrong
+		}
+		text := slices.Clone(last.Bytes())
 		if err != nil {
-			return err
+			text = fmt.Appendf(text, "%s  %s\n", time.Now().Format(time.TimeOnly), cut(display.Message(inWords(err)), problemWidth))
 		}
-		var b bytes.Buffer
-		_ = o.tableOf(&b, place, locks)
-		note := ""
-		if more {
-			note = fmt.Sprintf(", of more than %d", o.limit)
-		}
-		_, _ = fmt.Fprintf(&b, "\n%s  %d locks%s\n", time.Now().Format(time.TimeOnly), len(locks), note)
-		text := b.Bytes()
 		if place { // home, each line to its end, and what is below
 			text = append([]byte("\x1b[H"), bytes.ReplaceAll(text, []byte("\n"), []byte("\x1b[K\n"))...)
 			text = append(text, "\x1b[J"...)
@@ -241,7 +260,7 @@ func terminal(w io.Writer) bool {
 
 // tableOf prints locks as a table.
 func (o *listing) tableOf(w io.Writer, cut bool, locks []fleet.Lock) error {
-	table := newTable(w, "KEY", "HOLDER", "TOKEN", "LEASE LEFT", "HELD FOR", "WAITERS")
+	table := newTable(w, "KEY", "HOLDER", "TOKEN", "LEASE LEFT", "HELD FOR", "WAITERS", "HASH")
 	for i := range locks {
 		table.row(o.rowOf(&locks[i], cut)...)
 	}
@@ -252,6 +271,11 @@ func (o *listing) tableOf(w io.Writer, cut bool, locks []fleet.Lock) error {
 const (
 	keyWidth    = 60
 	holderWidth = 40
+	// problemWidth keeps an error in its line, below the list of -watch.
+	problemWidth = 78
+	// watchFrame are the lines of -watch that are no locks: the header, the lines below the list,
+	// an error, and the place of the cursor.
+	watchFrame = 5
 )
 
 // cut shortens a text for a terminal. What is cut off cannot be typed in another command.
@@ -309,6 +333,7 @@ func (o *listing) rowOf(l *fleet.Lock, short bool) []string {
 	}
 	return []string{
 		key, holder, strconv.FormatInt(first.Token, 10), left(first.Left), age(first), strconv.Itoa(len(l.Waiters)),
+		core.Hashed(l.Key).Hash(),
 	}
 }
 

@@ -78,7 +78,7 @@ var errNoAnswer = errors.New("no answer from Redis in time")
 // carryOut carries the command out.
 func (c *call) carryOut(ctx context.Context) error {
 	bound := ctx
-	if c.cmd.brief {
+	if c.cmd.brief && (c.cmd.lists == "" || len(c.args) == 0 || c.args[0] != c.cmd.lists) {
 		var cancel context.CancelFunc
 		bound, cancel = context.WithTimeoutCause(ctx, answersWithin, errNoAnswer)
 		defer cancel()
@@ -133,7 +133,7 @@ func (c *call) exit(err error) int {
 	if c.conn.several() && (errors.Is(err, driver.ErrUnavailable) || errors.Is(err, errNoAnswer)) {
 		text += "; asked: " + c.conn.source() // the address in the error is one of several
 	}
-	_, _ = fmt.Fprintln(c.stderr, "interlock:", display.Text(text))
+	_, _ = fmt.Fprintln(c.stderr, "interlock:", display.Message(text))
 	return code
 }
 

@@ -103,8 +103,8 @@ func (c *call) lockKey() string {
 func (c *call) tell(line string) {
 	// There is nothing else to tell an error to.
 	if c.json {
-		_ = json.NewEncoder(c.stderr).Encode(show.Message{Time: time.Now().UTC(), Key: display.Text(c.lockKey()), Message: display.Text(line)})
+		_ = json.NewEncoder(c.stderr).Encode(show.Message{Time: time.Now().UTC(), Key: display.Text(c.lockKey()), Message: display.Message(line)})
 		return
 	}
-	_, _ = fmt.Fprintln(c.stderr, "interlock:", display.Text(line))
+	_, _ = fmt.Fprintln(c.stderr, "interlock:", display.Message(line))
 }

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -45,14 +46,14 @@ func TestLsShowsTheLocksAndTheirProcesses(t *testing.T) {
 		host, _ := os.Hostname()
 		holder := fmt.Sprintf("%s/%d/bank", host, os.Getpid())
 		r := s.until(func(r ran) bool {
-			return strings.Contains(r.out, holder) && strings.Contains(r.out, "/cron") && strings.Contains(r.out, " 1\n")
+			return strings.Contains(r.out, holder) && strings.Contains(r.out, "/cron") && strings.Contains(r.out, " 1 ")
 		}, "ls", "-sort", "waiters", "account/*")
 		lines := strings.Split(strings.TrimSpace(r.out), "\n")
 		if len(lines) != 3 {
 			t.Fatalf("\n%s", r.out)
 		}
 		first := strings.Fields(lines[1])
-		if len(first) != 6 || first[0] != "account/1" || first[1] != holder || first[2] != text(lease.Token()) || first[5] != "1" {
+		if len(first) != 7 || first[0] != "account/1" || first[1] != holder || first[2] != text(lease.Token()) || first[5] != "1" || first[6] != core.Hashed("account/1").Hash() {
 			t.Errorf("%q", first)
 		}
 		if left, err := time.ParseDuration(first[3]); err != nil || left <= 0 || left > 30*time.Second {
@@ -363,4 +364,65 @@ func TestIdemShowsAndSettlesARecord(t *testing.T) {
 	unknown(function.ID)
 	s.want(0, "idem", "resolve", "-function", "p", "k", "-not-carried-out")
 	s.want(exitNo, "idem", "show", "-function", "p", "k")
+}
+
+// A log has the hash of a key, and the hash of a record.
+func TestTheHashOfALogLeadsToTheLockAndTheRecord(t *testing.T) {
+	s := alone(t)
+	lease := s.lock(s.process(), "account/42")
+	hash := core.Hashed("account/42").Hash()
+	if l := decode[show.Lock](t, s.want(0, "inspect", "-json", hash)); l[0].Key != "account/42" || l[0].Hash != hash || l[0].Holders[0].Token != lease.Token() {
+		t.Errorf("%+v; want the lock that the hash names", l)
+	}
+	if r := s.want(0, "ls", "account/42"); !strings.Contains(r.out, hash) {
+		t.Errorf("%q has no hash %s", r.out, hash)
+	}
+	s.want(exitNo, "inspect", "0123456789abcdef")
+	unknown := strings.Repeat("u", 43)
+	for id, state := range map[string]string{unknown: "c", strings.Repeat("d", 43): "d"} {
+		s.rdb.HSet(t.Context(), "interlock:idem:{"+id+"}", "v", "1", "t", "x:1", "f", "f", "f2", "f", "g", "1", "s", state, "u", "1", "m", "1")
+		s.rdb.PExpire(t.Context(), "interlock:idem:{"+id+"}", time.Hour)
+	}
+	all := decode[show.Record](t, s.want(0, "idem", "ls", "-state", "unknown", "-json"))
+	if len(all) != 1 || all[0].ID != unknown || len(all[0].Downstream) != 36 {
+		t.Fatalf("%+v; want the unknown record, with the key of the bank", all)
+	}
+	if r := s.want(0, "idem", "show", unknown); !strings.Contains(r.out, all[0].Downstream) {
+		t.Errorf("%q has no downstream key", r.out)
+	}
+	if r := s.want(0, "idem", "ls"); strings.Count(r.out, "\n") != 3 {
+		t.Errorf("%q; want a header and two records", r.out)
+	}
+	s.want(0, "idem", "resolve", unknown, "-not-carried-out")
+	s.want(exitNo, "idem", "show", unknown)
+}
+
+// A failover ends no list that an operator watches.
+func TestAWatchedListLivesThroughAnError(t *testing.T) {
+	srv := redistest.Start(t)
+	s := of(t, srv)
+	s.lock(s.process(), "k")
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	cmd := s.command(ctx, "ls", "-watch", "-every", "20ms")
+	out, err := cmd.StdoutPipe()
+	wantErr(t, err, nil)
+	wantErr(t, cmd.Start(), nil)
+	lines := bufio.NewScanner(out)
+	until := func(text string) {
+		t.Helper()
+		for lines.Scan() {
+			if strings.Contains(lines.Text(), text) {
+				return
+			}
+		}
+		t.Errorf("the list ended before it said %q", text)
+	}
+	until("1 locks")
+	srv.Kill()
+	until("lock store")
+	srv.Restart(t)
+	until("0 locks")
+	cancel()
+	_ = cmd.Wait() // it was killed
 }

@@ -1,9 +1,12 @@
 package fleet
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
+	"iter"
+	"slices"
 	"strconv"
 	"time"
 
@@ -62,42 +65,97 @@ type Record struct {
 	Sealed bool
 }
 
+// DownstreamKey returns idempotency.DownstreamKey of the request: the key by which the service
+// that had the effect knows it, with the step that the handler gave.
+func (r *Record) DownstreamKey(step ...string) string { return ident.Downstream(r.ID, step) }
+
 // Record reads the record of an idempotency key. principal is the scope
 // (idempotency.Scope; empty under idempotency.Global), key the key without quotes. For
 // the key of a function, once.ScopeOf makes the scope, and under idempotency.PerEndpoint or
 // a profile idempotency.EndpointScope.
 func (f *Fleet) Record(ctx context.Context, principal, key string) (Record, error) {
-	r := Record{ID: ident.Record(principal, key), State: RecordNone}
-	name := f.wire.Record(r.ID)
-	var fields *redis.SliceCmd
-	var kept *redis.DurationCmd
-	var gone *redis.IntCmd
-	now, err := f.pipelinedAt(ctx, name, func(p redis.Pipeliner) {
-		fields = p.HMGet(ctx, name, "v", "t", "s", "g", "u", "m", "r")
-		kept, gone = p.PTTL(ctx, name), p.Exists(ctx, rediswire.TombstoneOf(name))
+	return f.RecordByID(ctx, ident.Record(principal, key))
+}
+
+// RecordByID is [Fleet.Record] for a record of which only the hash is known: logs and spans name
+// a record by it.
+func (f *Fleet) RecordByID(ctx context.Context, id string) (Record, error) {
+	all, err := f.readRecords(ctx, []string{id}, true)
+	if err != nil {
+		return Record{ID: id, State: RecordNone}, err
+	}
+	return all[0], nil
+}
+
+// Records goes through the records of all endpoints, as [Fleet.Locks] goes through the locks. It
+// reads no answer, so that Protocol, Status, Size and Sealed are empty.
+func (f *Fleet) Records(ctx context.Context) iter.Seq2[Record, error] {
+	return func(yield func(Record, error) bool) {
+		err := f.scan(ctx, f.wire.RecordPattern(), func(names []string, _ *redis.Client) (bool, error) {
+			var ids []string
+			for _, name := range names {
+				if id, ok := f.wire.RecordOf(name); ok {
+					ids = append(ids, id)
+				}
+			}
+			for some := range slices.Chunk(ids, readAtATime) {
+				all, err := f.readRecords(ctx, some, false)
+				if err != nil {
+					return true, err
+				}
+				for _, r := range all {
+					if r.State != RecordNone && !yield(r, nil) {
+						return false, nil
+					}
+				}
+			}
+			return true, nil
+		})
+		if err != nil {
+			yield(Record{}, err)
+		}
+	}
+}
+
+// readRecords reads some records in one pipeline, with their answers or without.
+func (f *Fleet) readRecords(ctx context.Context, ids []string, answers bool) ([]Record, error) {
+	fields := []string{"v", "t", "s", "g", "u", "m"}
+	if answers {
+		fields = append(fields, "r")
+	}
+	type reading struct {
+		fields *redis.SliceCmd
+		kept   *redis.DurationCmd
+		gone   *redis.IntCmd
+	}
+	all := make([]reading, len(ids))
+	now, err := f.pipelinedAt(ctx, f.wire.Record(ids[0]), func(p redis.Pipeliner) {
+		for i, id := range ids {
+			name := f.wire.Record(id)
+			all[i] = reading{p.HMGet(ctx, name, fields...), p.PTTL(ctx, name), p.Exists(ctx, rediswire.TombstoneOf(name))}
+		}
 	})
 	if err != nil {
-		return r, err
+		return nil, err
 	}
-	for _, cmd := range []redis.Cmder{fields, kept, gone} {
-		err := rediswire.Wrap(cmd.Err())
-		if errors.Is(err, driver.ErrKeyOccupied) {
+	records := make([]Record, len(ids))
+	for i, id := range ids {
+		r := &records[i]
+		r.ID, r.State = id, RecordNone
+		err := rediswire.Wrap(cmp.Or(all[i].fields.Err(), all[i].kept.Err(), all[i].gone.Err()))
+		switch {
+		case errors.Is(err, driver.ErrKeyOccupied):
 			r.State = RecordDamaged
-			return r, nil
-		}
-		if err != nil {
-			return r, err
-		}
-	}
-	if kept.Val() == -2 {
-		if gone.Val() == 1 {
+		case err != nil:
+			return nil, err
+		case all[i].kept.Val() != -2:
+			r.Kept = all[i].kept.Val()
+			r.read(all[i].fields.Val(), now)
+		case all[i].gone.Val() == 1:
 			r.State = RecordExpired
 		}
-		return r, nil
 	}
-	r.Kept = kept.Val()
-	r.read(fields.Val(), now)
-	return r, nil
+	return records, nil
 }
 
 // read reads the fields of a record.
@@ -118,8 +176,9 @@ func (r *Record) read(all []any, now time.Time) {
 	case text(0) != "1" || text(1) == "" || err != nil:
 		r.State = RecordDamaged
 	case state == "d":
-		r.State = RecordCompleted
-		r.answer(text(6))
+		if r.State = RecordCompleted; len(all) > 6 {
+			r.answer(text(6))
+		}
 	case state == "x":
 		r.State = RecordUnavailable
 	case state != "c" || endsErr != nil:

@@ -12,6 +12,7 @@ import (
 	"github.com/interlock-go/interlock/core/driver"
 	"github.com/interlock-go/interlock/core/idempotency/internal/attempts"
 	"github.com/interlock-go/interlock/core/idempotency/record"
+	"github.com/interlock-go/interlock/core/internal/ident"
 	"github.com/interlock-go/interlock/core/internal/within"
 )
 
@@ -156,7 +157,7 @@ func DownstreamKey(ctx context.Context, step ...string) string {
 	if a == nil || a.id == "" {
 		return ""
 	}
-	return downstreamKey(a.id, step)
+	return ident.Downstream(a.id, step)
 }
 
 // Limit implements [endpoint.Attempt].

@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"sync"
 	"time"
+
+	"github.com/interlock-go/interlock/core/internal/ident"
 )
 
 // RequestError is the error of a client that has sent a request to an idempotent endpoint and
@@ -119,13 +121,13 @@ func CallKey(ctx context.Context, target string) (key string, found bool, done f
 	case a == nil || a.id == "":
 		return "", false, func() {}, nil
 	case given:
-		return downstreamKey(a.id, []string{callStep, target, "name", p.text}), true, func() {}, nil
+		return ident.Downstream(a.id, []string{callStep, target, "name", p.text}), true, func() {}, nil
 	}
 	n, done, err := a.calls.begin(target)
 	if err != nil {
 		return "", false, func() {}, err
 	}
-	return downstreamKey(a.id, []string{callStep, target, "number", strconv.Itoa(n)}), true, done, nil
+	return ident.Downstream(a.id, []string{callStep, target, "number", strconv.Itoa(n)}), true, done, nil
 }
 
 // callStep begins the steps of derived keys, so that they differ from all keys that DownstreamKey

@@ -1,10 +1,6 @@
 package idempotency
 
 import (
-	"crypto/sha256"
-	"encoding/binary"
-	"encoding/hex"
-
 	"github.com/interlock-go/interlock/core"
 )
 
@@ -37,28 +33,4 @@ func Result(refusal *core.Refusal) string {
 		return string(refusal.Reason) + ";ran"
 	}
 	return string(refusal.Reason)
-}
-
-// downstreamKey derives a key for another service from a record's name. It has
-// the form of a UUID (version 8, RFC 9562), which every such service takes.
-func downstreamKey(id string, steps []string) string {
-	h := sha256.New()
-	h.Write([]byte("interlock downstream key\n" + id))
-	for _, s := range steps {
-		var n [8]byte
-		binary.BigEndian.PutUint64(n[:], uint64(len(s)))
-		h.Write(n[:])
-		h.Write([]byte(s))
-	}
-	sum := h.Sum(nil)
-	sum[6] = sum[6]&0x0f | 0x80 // version
-	sum[8] = sum[8]&0x3f | 0x80 // variant
-	var b [36]byte
-	hex.Encode(b[0:8], sum[0:4])
-	hex.Encode(b[9:13], sum[4:6])
-	hex.Encode(b[14:18], sum[6:8])
-	hex.Encode(b[19:23], sum[8:10])
-	hex.Encode(b[24:36], sum[10:16])
-	b[8], b[13], b[18], b[23] = '-', '-', '-', '-'
-	return string(b[:])
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/idempotency/endpoint"
+	"github.com/interlock-go/interlock/core/internal/ident"
 	"github.com/interlock-go/interlock/core/observe"
 	"github.com/interlock-go/interlock/core/reason"
 )
@@ -101,7 +102,7 @@ func (e *Engine) logUnknown(ctx context.Context, id string, err error) {
 		return
 	}
 	slog.LogAttrs(ctx, slog.LevelError, "interlock: the outcome of an idempotent request is not known, and it is not carried out again",
-		slog.String("rule", e.config.name), slog.String("record", id), slog.String("downstream_key", downstreamKey(id, nil)),
+		slog.String("rule", e.config.name), slog.String("record", id), slog.String("downstream_key", ident.Downstream(id, nil)),
 		slog.Any("error", err))
 }
 

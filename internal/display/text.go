@@ -35,6 +35,16 @@ func Text(s string) string {
 	return b.String()
 }
 
+// Message is [Text] for a sentence of a program, such as an error: a backslash stays as it is,
+// because it is the escape of a text that the sentence quotes already.
+func Message(s string) string {
+	parts := strings.Split(s, `\`)
+	for i, part := range parts {
+		parts[i] = Text(part)
+	}
+	return strings.Join(parts, `\`)
+}
+
 // plain reports whether a text is shown as it is.
 func plain(s string) bool {
 	for _, r := range s {

@@ -32,6 +32,17 @@ func (s *Store) LockPattern(begin string) string {
 // LockerPattern is the pattern of all entries of lockers.
 func (s *Store) LockerPattern() string { return globbed(s.names.prefix) + ":locker:{*}" }
 
+// RecordPattern is the pattern of all records of idempotency keys, and RecordOf returns the id of
+// the record whose hash has a name.
+func (s *Store) RecordPattern() string { return globbed(s.names.prefix) + ":idem:{*}" }
+
+// RecordOf is described at [Store.RecordPattern].
+func (s *Store) RecordOf(name string) (id string, ok bool) {
+	rest, begins := strings.CutPrefix(name, s.names.prefix+":idem:{")
+	id, ends := strings.CutSuffix(rest, "}")
+	return id, begins && ends && id != ""
+}
+
 // globbed escapes what has a meaning in a pattern of Redis.
 func globbed(s string) string {
 	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`, `]`, `\]`, `^`, `\^`, `-`, `\-`).Replace(s)

@@ -6,6 +6,7 @@ import (
 	"io"
 	"time"
 
+	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/fleet"
 	"github.com/interlock-go/interlock/internal/display"
 )
@@ -17,6 +18,7 @@ import (
 // Lock is a lock.
 type Lock struct {
 	Key     string   `json:"key"`
+	Hash    string   `json:"hash"`
 	Kind    string   `json:"kind"`
 	Held    int      `json:"held"`
 	Holders []Holder `json:"holders"`
@@ -107,6 +109,7 @@ type Record struct {
 	Status     int    `json:"status"`
 	Size       int    `json:"size"`
 	Sealed     bool   `json:"sealed"`
+	Downstream string `json:"downstream_key"`
 }
 
 // Result is what has become of release, wait and idem resolve and forget.
@@ -118,7 +121,7 @@ type Result struct {
 
 // LockOf makes the JSON of a lock.
 func LockOf(l fleet.Lock) Lock {
-	j := Lock{Key: display.Text(l.Key), Kind: l.Kind, Held: l.Held, Holders: []Holder{}, Waiters: []Waiter{}, Fence: l.Fence}
+	j := Lock{Key: display.Text(l.Key), Hash: core.Hashed(l.Key).Hash(), Kind: l.Kind, Held: l.Held, Holders: []Holder{}, Waiters: []Waiter{}, Fence: l.Fence}
 	for _, h := range l.Holders {
 		j.Holders = append(j.Holders, HolderOf(h))
 	}
@@ -176,11 +179,12 @@ func ReportOf(r fleet.Report) Report {
 	return j
 }
 
-// RecordOf makes the JSON of a record.
-func RecordOf(r fleet.Record) Record {
+// RecordOf makes the JSON of a record. steps are those of idempotency.DownstreamKey.
+func RecordOf(r fleet.Record, steps []string) Record {
 	return Record{
 		ID: r.ID, State: r.State, Generation: r.Generation, Marked: r.Marked, LeaseMS: r.Lease.Milliseconds(),
 		KeptMS: r.Kept.Milliseconds(), Protocol: display.Text(r.Protocol), Status: r.Status, Size: r.Size, Sealed: r.Sealed,
+		Downstream: r.DownstreamKey(steps...),
 	}
 }
 

@@ -3,6 +3,7 @@ package ui
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -10,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/interlock-go/interlock/core/driver"
 	"github.com/interlock-go/interlock/core/fleet"
 	"github.com/interlock-go/interlock/internal/display"
 )
@@ -179,10 +181,8 @@ func (u *UI) lock(w http.ResponseWriter, r *http.Request) {
 		Title: "Lock " + short(key, 80), Key: display.Text(key), Link: linkTo("lock", key),
 		Events: linkTo("events", key), Content: u.lockContent(query{key: key}, s),
 	}
-	if token := r.URL.Query().Get("released"); token != "" {
-		if n, err := strconv.ParseInt(token, 10, 64); err == nil {
-			p.Notice = fmt.Sprintf("Released: the grant with token %d has ended. Its holder is told at its next renewal.", n)
-		}
+	if token, err := strconv.ParseInt(r.URL.Query().Get("released"), 10, 64); err == nil {
+		p.Notice = u.released.notice(key, token)
 	}
 	u.render(w, http.StatusOK, "lock", p)
 }
@@ -273,10 +273,16 @@ func (u *UI) release(w http.ResponseWriter, r *http.Request) {
 	// The release goes on if the browser leaves.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), 2*readWithin)
 	defer cancel()
-	if _, err := u.config.Fleet.Release(ctx, key, token); err != nil {
-		u.confirmation(w, r, http.StatusConflict, words(err), typed)
+	h, err := u.config.Fleet.Release(ctx, key, token)
+	if err != nil {
+		problem := words(err)
+		if !errors.Is(err, fleet.ErrNoGrant) && !errors.Is(err, fleet.ErrVoted) && !errors.Is(err, driver.ErrKeyOccupied) {
+			problem += " It is unknown whether the lock was released: its page shows who holds it when Redis answers again."
+		}
+		u.confirmation(w, r, http.StatusConflict, problem, typed)
 		return
 	}
+	u.released.note(key, token, h.Attentive)
 	seeOther(w, linkTo("lock", key, "released", strconv.FormatInt(token, 10)))
 }
 

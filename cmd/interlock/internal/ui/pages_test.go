@@ -243,3 +243,26 @@ func TestErrorsOfRedisAreShownInPlainWords(t *testing.T) {
 		contains(t, status(t, do(u, request("POST", "/release?key=a&token=5", url.Values{"confirm": {"a"}})), http.StatusConflict), c.says[0])
 	}
 }
+
+// A link can name any release.
+func TestThePageConfirmsOnlyAReleaseThatHappened(t *testing.T) {
+	f := &fakeFleet{}
+	f.put(heldLock("k", 5, 0))
+	u := newUI(t, Config{Fleet: f})
+	confirmed := linkTo("/lock", "k", "released", "5")
+	if got := status(t, get(u, confirmed), http.StatusOK); strings.Contains(got, "Released:") {
+		t.Errorf("a link without a release is confirmed: %q", got)
+	}
+	release := func() *httptest.ResponseRecorder {
+		return do(u, request("POST", linkTo("/release", "k", "token", "5"), url.Values{"confirm": {"k"}}))
+	}
+	f.err = driver.ErrUnavailable
+	if got := status(t, release(), http.StatusConflict); !strings.Contains(got, "unknown whether the lock was released") {
+		t.Errorf("a release without an answer says %q; want that its outcome is unknown", got)
+	}
+	f.err = nil
+	status(t, release(), http.StatusSeeOther)
+	if got := status(t, get(u, confirmed), http.StatusOK); !strings.Contains(got, "Released: the grant with token 5") {
+		t.Errorf("a release is not confirmed: %q", got)
+	}
+}

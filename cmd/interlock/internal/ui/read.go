@@ -80,10 +80,11 @@ func (u *UI) readList(ctx context.Context, pattern string, views []*view) {
 	}
 	for i, v := range views {
 		s := &state{}
-		if last, _ := u.lists.look(v); failed != nil && last != nil {
+		partly := errors.Is(failed, fleet.ErrIncomplete) // the rows of the masters that answered
+		if last, _ := u.lists.look(v); failed != nil && !partly && last != nil {
 			*s = *last // out of date is better than nothing
 		}
-		if s.problem = words(failed); failed == nil {
+		if s.problem = words(failed); failed == nil || partly {
 			tops[i].cut()
 			s.rows, s.total, s.waited, s.read = tops[i].rows, tops[i].seen, len(waited), true
 		}
@@ -130,6 +131,8 @@ func words(err error) string {
 		return ""
 	case errors.Is(err, errClosed), errors.Is(err, errMany):
 		return err.Error()
+	case errors.Is(err, fleet.ErrIncomplete):
+		meaning = "Not all masters of the Cluster answered: their locks are missing here."
 	case errors.Is(err, fleet.ErrNoGrant):
 		return "No holder of this lock has this token any more: the lock is free, or was granted anew. Nothing was released."
 	case errors.Is(err, fleet.ErrVoted):
@@ -146,7 +149,7 @@ func words(err error) string {
 		meaning = "This did not succeed."
 	}
 	said, _, _ := strings.Cut(err.Error(), "\n")
-	for _, known := range []error{driver.ErrNotReady, driver.ErrUnavailable} {
+	for _, known := range []error{fleet.ErrIncomplete, driver.ErrNotReady, driver.ErrUnavailable} {
 		said = strings.TrimPrefix(said, known.Error()+": ")
 	}
 	return fmt.Sprintf("%s (%s)", meaning, short(said, 300))

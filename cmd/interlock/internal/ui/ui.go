@@ -48,6 +48,8 @@ type UI struct {
 	handler http.Handler
 	lists   *loop // the tables of locks
 	locks   *loop // the pages of one lock
+
+	released releases
 }
 
 //go:embed templates/*.html
