@@ -1,6 +1,8 @@
 package core
 
 import (
+	"context"
+	"log/slog"
 	"time"
 
 	"github.com/interlock-go/interlock/core/internal/lock"
@@ -46,11 +48,15 @@ func (lease *Lease) loss(w *lock.Waiter, reason observe.LossReason, err error) L
 	return loss
 }
 
-// tellLost has OnLost called.
+// tellLost has OnLost called. Without it and without an observer, only the log says that another
+// holder may have had the lock.
 func (lease *Lease) tellLost(loss Loss) {
-	if f := lease.config.onLost; f != nil {
-		c := &lease.config.locker.calls
+	c := &lease.config.locker.calls
+	switch f := lease.config.onLost; {
+	case f != nil:
 		c.lost.Put(func() { c.told("OnLost", func() { f(loss) }) })
+	case lease.observation() == nil:
+		c.log.Line(context.Background(), slog.LevelWarn, "interlock: lease lost", "loss", loss)
 	}
 }
 

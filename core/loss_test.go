@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -337,6 +338,38 @@ func TestAnAnswerAndALossAtTheSameMoment(t *testing.T) {
 				})
 			}
 			wg.Wait()
+		})
+	}
+}
+
+// A service that began without an observer had no line about two holders of one lock.
+func TestALossThatNoCodeIsToldOfIsLoggedOnce(t *testing.T) {
+	for name, c := range map[string]struct {
+		opts []core.LockerOption
+		want int
+	}{
+		"neither":     {nil, 1},
+		"OnLost":      {[]core.LockerOption{core.OnLost(func(core.Loss) {})}, 0},
+		"an observer": {[]core.LockerOption{core.WithObserver(&losses{})}, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			logged := logtest.Default(t)
+			synctest.Test(t, func(t *testing.T) {
+				s := newStore()
+				l := newLocker(t, s, c.opts...)
+				lease := held(t, l, t.Context(), "k")
+				s.Take("k", time.Hour)
+				<-lease.Context().Done()
+				wantErr(t, lease.Release(t.Context()), core.ErrLost)
+				synctest.Wait()
+				text := logged.String()
+				if n := strings.Count(text, "interlock: lease lost"); n != c.want {
+					t.Errorf("%d lines about the loss; want %d:\n%s", n, c.want, text)
+				}
+				if hash := core.Hashed("k").Hash(); c.want == 1 && (!strings.Contains(text, "key_hash="+hash) || !strings.Contains(text, "taken_over")) {
+					t.Errorf("want the hash %s and the reason:\n%s", hash, text)
+				}
+			})
 		})
 	}
 }
