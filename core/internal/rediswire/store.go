@@ -93,6 +93,7 @@ func Open(rdb redis.UniversalClient, set Config) (*Store, error) {
 	if err := set.check(); err != nil {
 		return nil, err
 	}
+	advice := set.Log // the caller reads it when it has the store, which has no lease yet
 	set.Log = logs.Aside(set.Log)
 	s := &Store{names: namesOf(set.Prefix, 0), log: set.Log, ack: ack{set.Replicas, set.Within}}
 	s.announce.plain = plainPublish
@@ -114,7 +115,7 @@ func Open(rdb redis.UniversalClient, set Config) (*Store, error) {
 		o := *c.Options()
 		s.names = namesOf(set.Prefix, o.DB)
 		s.announce.plain += s.names.db
-		inspect(set.Log, c, o.ReadTimeout, false)
+		inspect(advice, c, o.ReadTimeout, false)
 		o.OnConnect = then(o.OnConnect, s.introduce)
 		if set.greet != nil {
 			o.OnConnect = then(o.OnConnect, set.greet)
@@ -132,7 +133,7 @@ func Open(rdb redis.UniversalClient, set Config) (*Store, error) {
 			return nil, errNil
 		}
 		o := *c.Options()
-		inspect(set.Log, c, o.ReadTimeout, o.ReadOnly || o.RouteByLatency || o.RouteRandomly)
+		inspect(advice, c, o.ReadTimeout, o.ReadOnly || o.RouteByLatency || o.RouteRandomly)
 		o.OnConnect = then(o.OnConnect, s.introduce)
 		s.dialer = newDialer(set.Log, o.DialTimeout, timeout)
 		last := loading(scripts, nil)
