@@ -3,9 +3,7 @@
 package zkstore
 
 import (
-	"bytes"
 	"context"
-	"log/slog"
 	"net"
 	"strconv"
 	"strings"
@@ -18,6 +16,7 @@ import (
 
 	"github.com/interlock-go/interlock/core/casstore"
 	"github.com/interlock-go/interlock/core/casstore/castest"
+	"github.com/interlock-go/interlock/internal/logtest"
 )
 
 func openServer(t *testing.T, addr string) *server {
@@ -121,8 +120,8 @@ func TestNodesThatStayAreLogged(t *testing.T) {
 	if _, err := conn.Create("/t", nil, 0, zk.AuthACL(zk.PermRead|zk.PermWrite|zk.PermCreate)); err != nil {
 		t.Fatal(err)
 	}
-	var log bytes.Buffer
-	s, err := New(conn, casstore.Prefix("t"), casstore.Logger(slog.New(slog.NewTextHandler(&log, nil))))
+	var log logtest.Log
+	s, err := New(conn, casstore.Prefix("t"), casstore.Logger(log.Logger()))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -132,6 +131,9 @@ func TestNodesThatStayAreLogged(t *testing.T) {
 	last := map[string]int64{}
 	for range 4 { // it learns the epoch, ends it, and then deletes
 		s.tidyOnce(last)
+	}
+	for end := time.Now().Add(time.Minute); log.Count("level=WARN") == 0 && time.Now().Before(end); {
+		time.Sleep(10 * time.Millisecond) // the store does not wait for the log
 	}
 	if text := log.String(); strings.Count(text, "level=WARN") != 1 || !strings.Contains(text, "not authenticated") {
 		t.Errorf("the log has %q", text)
