@@ -9,6 +9,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
 
+	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/grpclock"
 	"github.com/interlock-go/interlock/internal/grpcx"
 )
@@ -27,6 +28,7 @@ func UnaryClientRetry(opts ...grpclock.RetryOption) connect.ClientInterceptor {
 			if spec.StreamType != connect.StreamTypeUnary {
 				return next(ctx, spec)
 			}
+			ctx = holding(ctx, retry)
 			stream, err := next(ctx, spec)
 			if err != nil {
 				return nil, err
@@ -34,6 +36,27 @@ func UnaryClientRetry(opts ...grpclock.RetryOption) connect.ClientInterceptor {
 			return &tries{try: stream, ctx: ctx, spec: spec, next: next, retry: retry}, nil
 		}
 	}
+}
+
+// holding sets the header [core.HeldHeader] as the interceptor of gRPC would.
+func holding(ctx context.Context, retry grpc.UnaryClientInterceptor) context.Context {
+	var held []string
+	_ = retry(ctx, "", nil, nil, nil, func(ctx context.Context, _ string, _, _ any, _ *grpc.ClientConn, _ ...grpc.CallOption) error {
+		md, _ := metadata.FromOutgoingContext(ctx)
+		held = md.Get(core.HeldHeader)
+		return nil // nothing is sent
+	})
+	info, ok := connect.CallInfoForClientContext(ctx)
+	switch {
+	case ok && len(held) == 0:
+		info.RequestHeader().Delete(core.HeldHeader) // of an earlier call with the context
+	case len(held) > 0:
+		if !ok { // called without a client
+			ctx, info = connect.NewClientContext(ctx)
+		}
+		info.RequestHeader().SetValues(core.HeldHeader, held)
+	}
+	return ctx
 }
 
 // tries is a unary call that may be sent several times.

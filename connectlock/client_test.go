@@ -19,6 +19,7 @@ import (
 
 	"github.com/interlock-go/interlock/connectlock"
 	"github.com/interlock-go/interlock/core/idempotency"
+	"github.com/interlock-go/interlock/core/memstore"
 	"github.com/interlock-go/interlock/core/reason"
 	"github.com/interlock-go/interlock/grpclock"
 	"github.com/interlock-go/interlock/internal/adaptertest"
@@ -228,5 +229,33 @@ func TestAKeyStaysUntilItsCallHasEnded(t *testing.T) {
 	})
 	if _, err := send(ctx, client, debit); !errors.Is(err, down) || key() != "" {
 		t.Errorf("%v, and the key is %q", err, key())
+	}
+}
+
+// A handler that calls a service which locks what the handler holds would wait for itself.
+func TestACallForALockOfItsCallerIsRefusedAtOnce(t *testing.T) {
+	store := memstore.New()
+	gateway, ledger := adaptertest.LockerOn(t, store), adaptertest.LockerOn(t, store)
+	srv := serve(t, newServer(keys, echoes, connectlock.Protect(declared(t, ledger), nil).Interceptor()))
+	lease, err := gateway.Lock(t.Context(), "account/42")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, options := range protocols {
+		var sent atomic.Int32
+		counts := func(next connect.ClientFunc) connect.ClientFunc {
+			return func(ctx context.Context, spec connect.Spec) (connect.ClientStream, error) {
+				sent.Add(1)
+				return next(ctx, spec)
+			}
+		}
+		client := connect.NewClient(connecthttp.NewTransport(srv.Client(), srv.URL, options...), connectlock.UnaryClientRetry(), counts)
+		_, err := send(lease.Context(), client, debit, "id", "42")
+		if outcome(err).Reason != string(reason.HeldByCaller) || sent.Load() != 1 {
+			t.Errorf("%s: %v after %d tries; want held-by-caller after one", name, err, sent.Load())
+		}
+	}
+	if err := lease.Release(t.Context()); err != nil {
+		t.Error(err)
 	}
 }

@@ -27,6 +27,11 @@ var (
 	// [ErrHeld].
 	ErrSuperseded = lock.ErrSuperseded
 
+	// ErrHeldByCaller says that the caller of a request, which waits for its answer, holds
+	// the lock that the request needs ([HeldHeader]). It does not match [ErrHeld]: no later
+	// try gets the lock, as long as the caller waits.
+	ErrHeldByCaller = errors.New("interlock: the caller of the request holds the lock")
+
 	// ErrUnavailable says that the store could not be reached or did not answer. It
 	// is not known which owner holds the lock; the caller does not hold it.
 	ErrUnavailable = driver.ErrUnavailable

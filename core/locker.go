@@ -28,6 +28,7 @@ type Locker struct {
 	store        Store
 	locks        *lock.Table
 	calls        callbacks
+	chains       chains
 	placeConfigs sync.Map // place -> *config, for calls without options
 }
 
@@ -50,6 +51,7 @@ func New(store Store, opts ...LockerOption) (*Locker, error) {
 		return nil, err
 	}
 	l.locks = lock.NewTable(store, base.turnTime, base.turnCount)
+	l.locks.Refused = l.chains.refused
 	l.calls.init()
 	l.locks.Log, l.locks.Observed = l.calls.log.Logger(), base.observer != nil
 	if !base.unlisted {

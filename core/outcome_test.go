@@ -13,6 +13,8 @@ import (
 // plain is a request without anything that a key could be made of.
 type plain struct{ core.Request }
 
+func (plain) Header(string) []string { return nil }
+
 func (plain) Route() (string, bool) { return "", true }
 
 func TestGuardsReportOutcomesFromTheInside(t *testing.T) {

@@ -50,6 +50,8 @@ func ReasonOf(ctx context.Context, err error) reason.Reason {
 	switch {
 	case err == nil:
 		return ""
+	case errors.Is(err, ErrHeldByCaller): // the cause of a wait that ended, with other errors beside it
+		return reason.HeldByCaller
 	case errors.Is(err, adapter.ErrBodyTimeout): // before ErrKey, in which a KeyFunc may wrap it
 		return reason.BodyTimeout
 	case errors.Is(err, adapter.ErrBody):

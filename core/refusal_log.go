@@ -127,6 +127,9 @@ func (g *Guard) logRefusal(ctx context.Context, r *Refusal, wrong string) {
 		text = "interlock: the locker is closed and the rule refuses requests: shut the server down before Locker.Close"
 	case reason.Lost, reason.MaxHold:
 		text = "interlock: a lease of the rule was lost before the request was answered, and the client gets an error"
+	case reason.HeldByCaller:
+		text = "interlock: requests want a lock that their own caller holds while it waits for them, and are refused: " +
+			"let one service lock a resource, or release the lock before the call"
 	case reason.KeyOccupied:
 		level, text = slog.LevelError, "interlock: the key of a lock has a value that is no lock, and the rule refuses requests"
 	case reason.Misconfigured, reason.Internal:

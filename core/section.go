@@ -189,7 +189,7 @@ func (p Prepared) Enter(ctx context.Context) (Section, *Refusal) {
 	if g.reads != nil {
 		c = g.configFor(p.req)
 	}
-	lease, err := g.locker.lockWith(inner, p.keys, c)
+	lease, err := g.lock(inner, p, c)
 	if err != nil {
 		refusal := g.refusal(ctx, err)
 		refusal.keys = p.keys
@@ -211,6 +211,23 @@ func (p Prepared) Enter(ctx context.Context) (Section, *Refusal) {
 		}
 	}
 	return Section{guard: g, lease: lease, ctx: (*leaseContext)(lease), request: v}, nil
+}
+
+// lock takes the locks of a request.
+func (g *Guard) lock(ctx context.Context, p Prepared, c *config) (*Lease, error) {
+	held := parseCallers(p.req.Header(HeldHeader))
+	if held == nil {
+		return g.locker.lockWith(ctx, p.keys, c)
+	}
+	ctx, leave := g.locker.join(context.WithValue(ctx, callersKey{}, held), p.keys, c.terms.Kind, held)
+	lease, err := g.locker.lockWith(ctx, p.keys, c)
+	switch closed := leave(); {
+	case closed && err == nil: // the caller's lock came free as the wait ended
+		return nil, errors.Join(ErrHeldByCaller, lease.Release(ctx))
+	case closed: // also for a rule that does not wait
+		return nil, errors.Join(ErrHeldByCaller, err)
+	}
+	return lease, err
 }
 
 // configFor is how the locks of a request are taken under a guard with [ShareReads].

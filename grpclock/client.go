@@ -13,6 +13,8 @@ import (
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 
+	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/reason"
 	"github.com/interlock-go/interlock/internal/asked"
 	"github.com/interlock-go/interlock/internal/grpcx"
 )
@@ -25,9 +27,20 @@ const IdempotencyKey = "idempotency-key"
 type RetryOption func(*retryOptions)
 
 type retryOptions struct {
-	tries int // 0: the default
-	lost  bool
+	tries     int // 0: the default
+	lost      bool
+	hideHeld  bool
+	retryHeld bool
 }
+
+// HideHeld keeps the metadata [core.HeldHeader] from calls: to servers of others, it says how
+// many locks the caller holds. Default: it is sent under a lock.
+func HideHeld() RetryOption { return func(o *retryOptions) { o.hideHeld = true } }
+
+// RetryHeld sends a call again also if the lock that it needs is held, while the caller
+// itself holds a lock. Default: such a call is sent once. All who wait for the lock of the
+// caller would wait for each further try.
+func RetryHeld() RetryOption { return func(o *retryOptions) { o.retryHeld = true } }
 
 // Tries limits how often the client sends a call, the first time included. Default,
 // and if n is below 1: 8. The deadline of the call limits all tries together.
@@ -70,6 +83,10 @@ func RetryUnanswered() RetryOption {
 // If the call has an idempotency key and may have been carried out, the error is an
 // [idempotency.RequestError], as that of [UnaryClientIdempotencyKey].
 //
+// A call under a lock says so by the metadata [core.HeldHeader]. A server that needs a lock
+// which the caller holds refuses it at once (ABORTED), and the interceptor does not send it
+// again.
+//
 // A retry policy in the service config obeys the same hint by the trailer
 // grpc-retry-pushback-ms. Use only one or the other, or their tries multiply.
 func UnaryClientRetry(opts ...RetryOption) grpc.UnaryClientInterceptor {
@@ -79,12 +96,19 @@ func UnaryClientRetry(opts ...RetryOption) grpc.UnaryClientInterceptor {
 	}
 	return func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoker grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 		md, _ := metadata.FromOutgoingContext(ctx)
+		held := core.HeldFor(ctx)
+		if held != "" && !o.hideHeld && len(md.Get(core.HeldHeader)) == 0 {
+			ctx = metadata.AppendToOutgoingContext(ctx, core.HeldHeader, held)
+		}
 		c := grpcx.NewCalling(ctx, method, req, md)
 		patience := asked.NewPatience(o.tries)
 		for {
 			a, err := try(c, cc, func(opts ...grpc.CallOption) error { return invoker(ctx, method, req, reply, cc, opts...) }, opts)
 			step := c.Known.After(a)
-			delay, ok := hint(method, err)
+			delay, why, ok := hint(method, err)
+			if ok && why == reason.Held && held != "" && !o.retryHeld {
+				return c.Result(step, err, delay)
+			}
 			if !ok && o.lost && c.Key != "" && step.Again {
 				delay, ok = grpcx.LostPause, true
 			}
@@ -120,21 +144,22 @@ func grown(delay time.Duration, tries int) time.Duration {
 	return max(delay, min(pause, maxPause))
 }
 
-// hint returns the pause that a refusal of the method asks for, and false if err is
-// no such refusal.
-func hint(method string, err error) (delay time.Duration, ok bool) {
+// hint returns the pause that a refusal of the method asks for and the reason, and false if
+// err is no such refusal.
+func hint(method string, err error) (delay time.Duration, why reason.Reason, ok bool) {
 	st, _ := status.FromError(err)
 	ours := false
 	for _, d := range st.Details() {
 		switch d := d.(type) {
 		case *errdetails.ErrorInfo:
+			why = reason.Reason(d.GetReason())
 			ours = ours || d.GetDomain() == Domain && d.GetMetadata()[grpcx.MethodKey] == method
 		case *errdetails.RetryInfo:
 			// Half of the range of a Duration leaves room for the random part.
 			delay, ok = min(max(d.GetRetryDelay().AsDuration(), 0), math.MaxInt64/2), true
 		}
 	}
-	return delay, ok && ours
+	return delay, why, ok && ours
 }
 
 // UnaryClientIdempotencyKey returns an interceptor that gives calls the metadata

@@ -106,6 +106,8 @@
 //	DEADLINE_EXCEEDED   another call held the lock until the call's own deadline
 //	UNAVAILABLE         the store is unreachable; with RetryInfo: too few
 //	                    replicas have the lock, or this process is closing
+//	ABORTED             the caller of the call holds the lock itself
+//	                    (core.HeldHeader); pushback -1
 //	ABORTED             a newer call has come (core.Newest), before the handler of
 //	                    this one began or had answered; pushback -1
 //	ABORTED             the lease was lost, or MaxHold passed, before the handler

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/idempotency"
 	"github.com/interlock-go/interlock/core/idempotency/endpoint"
 	"github.com/interlock-go/interlock/internal/asked"
@@ -31,6 +32,10 @@ import (
 // key: the key of the last [idempotency.RequestError], or a key that it stored before it began.
 //
 // # Tries
+//
+// A request that is sent under a lock says so ([core.HeldHeader]). A server that needs a lock
+// which the caller holds refuses it at once, with status 409. While the caller holds a lock, a
+// request is not sent again after 423 (RetryHeld).
 //
 // A request is sent again after an error of the connection, after status 409 if a request
 // with the key is in flight, and after 423, 429, and 5xx. Between two tries Transport pauses for
@@ -86,6 +91,13 @@ type Transport struct {
 	// a server in front of it, and whether each further try gets it too. It is for endpoints of
 	// other makes, and must not read the body. Default, and if nil: no such response does.
 	Answered func(*http.Response) bool
+	// HideHeld keeps the header [core.HeldHeader] from requests: to servers of others, it says
+	// how many locks the caller holds. Default: the header is sent under a lock.
+	HideHeld bool
+	// RetryHeld sends a request again also if the lock that it needs is held (423), while the
+	// caller itself holds a lock. Default: such a request is sent once. All who wait for the
+	// lock of the caller would wait for each further try.
+	RetryHeld bool
 	// OnTry is called after each try, for logs and metrics. It must be safe for concurrent
 	// use, and must not change the request. Default, and if nil: nothing is called.
 	OnTry func(Try)
@@ -112,7 +124,7 @@ const defaultMaxBody = 1 << 20
 func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	switch r.Method {
 	case "", http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace, "QUERY":
-		return t.base().RoundTrip(r)
+		return t.base().RoundTrip(t.told(r))
 	}
 	s := sending{Transport: t, patience: asked.NewPatience(t.Tries)}
 	err := s.prepare(r)
@@ -124,6 +136,20 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	defer s.called()
 	return s.send()
+}
+
+// told returns the request with the header that says which locks its caller holds.
+func (t *Transport) told(r *http.Request) *http.Request {
+	held := core.HeldFor(r.Context())
+	if t.HideHeld || held == "" || len(r.Header.Values(core.HeldHeader)) > 0 {
+		return r
+	}
+	r = r.Clone(r.Context()) // a RoundTripper does not change the request of its caller
+	if r.Header == nil {
+		r.Header = make(http.Header)
+	}
+	r.Header.Set(core.HeldHeader, held)
+	return r
 }
 
 // CloseIdleConnections closes the idle connections of Base, for [http.Client.CloseIdleConnections].
@@ -142,7 +168,9 @@ func (t *Transport) base() http.RoundTripper {
 
 // prepare makes the request that is to be sent.
 func (s *sending) prepare(r *http.Request) error {
-	s.request = r.Clone(r.Context())
+	if s.request = s.told(r); s.request == r {
+		s.request = r.Clone(r.Context())
+	}
 	if s.request.Header == nil {
 		s.request.Header = make(http.Header)
 	}

@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/internal/asked"
 )
 
@@ -64,7 +65,7 @@ func (s *sending) send() (*http.Response, error) {
 			return nil, s.failed(nil, err)
 		}
 		step, pause, ok := s.known.After(a), time.Duration(0), false
-		if s.patience.Left(a) && step.Again && s.request.Context().Err() == nil {
+		if s.patience.Left(a) && step.Again && !s.inTheWay() && s.request.Context().Err() == nil {
 			pause, ok = s.pause(res, a)
 		}
 		if s.OnTry != nil {
@@ -89,6 +90,12 @@ func (s *sending) send() (*http.Response, error) {
 			return nil, s.failed(res, context.Cause(s.request.Context()))
 		}
 	}
+}
+
+// inTheWay reports whether the lock of the request is held while its caller holds a lock, which
+// others wait for.
+func (s *sending) inTheWay() bool {
+	return s.status == http.StatusLocked && !s.RetryHeld && core.HeldFor(s.request.Context()) != ""
 }
 
 // begin returns the context of a try.

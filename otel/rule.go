@@ -114,6 +114,7 @@ var byReason = map[reason.Reason]outcome{
 	reason.Full:           full,
 	reason.QueueFull:      queueFull,
 	reason.Superseded:     superseded,
+	reason.HeldByCaller:   held,
 	reason.PrincipalLimit: principalLimit,
 	reason.Deadline:       deadline,
 	reason.Canceled:       canceled,

@@ -13,6 +13,8 @@ func (r Reason) Advice() string {
 		return "Send the same request again if it is still wanted."
 	case Superseded:
 		return "Do not send the request again: the newer request counts."
+	case HeldByCaller:
+		return "Release the lock before you send the request, or let the service that is asked take it."
 	case BadKey:
 		return "Give each value that names the resource: text, a whole number or a boolean."
 	case BodyTooLarge:

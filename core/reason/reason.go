@@ -35,6 +35,9 @@ const (
 	// Superseded (409, ABORTED): a newer request has come (core.Newest). Either this one had not
 	// begun, or its handler stopped before it had answered.
 	Superseded Reason = "superseded"
+	// HeldByCaller (409, ABORTED): the caller of the request, which waits for its answer, holds
+	// the lock that the request needs (core.HeldHeader). No later try of the caller gets it.
+	HeldByCaller Reason = "held-by-caller"
 	// PrincipalLimit (429, RESOURCE_EXHAUSTED): the principal of the request
 	// holds, or waits for, as many locks as core.PerPrincipal allows.
 	PrincipalLimit Reason = "principal-limit"
@@ -138,6 +141,8 @@ func (r Reason) Text() string {
 		return "Too many requests wait for the resource. Nothing was done."
 	case Superseded:
 		return "A newer request for the resource has come, and takes the place of this one."
+	case HeldByCaller:
+		return "The resource is locked by the caller of this request, which waits for its answer. Nothing was done."
 	case Full:
 		return "As many requests as may are using the resource. Nothing was done."
 	case PrincipalLimit:

@@ -278,6 +278,8 @@ func TestWithAnswerFirstCommitAndReleaseStillGoTogether(t *testing.T) {
 // routed is a request of which no template takes a value.
 type routed struct{ core.Request }
 
+func (routed) Header(string) []string { return nil }
+
 func (routed) Route() (string, bool) { return "/", true }
 
 // Callers ask for locks while the server is silent, so that their requests meet in few

@@ -21,6 +21,7 @@ var Answers = map[reason.Reason]Answer{
 	reason.Full:           {"429", "1s", "ResourceExhausted", "100ms", "100"},
 	reason.QueueFull:      {"423", "1s", "Aborted", "100ms", "100"},
 	reason.Superseded:     {"409", "", "Aborted", "", "-1"},
+	reason.HeldByCaller:   {"409", "", "Aborted", "", "-1"},
 	reason.PrincipalLimit: {"429", "1s", "ResourceExhausted", "100ms", "100"},
 	reason.Deadline:       {"423", "", "DeadlineExceeded", "", ""},
 	reason.Canceled:       {"", "", "Canceled", "", ""},

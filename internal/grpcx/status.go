@@ -53,6 +53,7 @@ var statuses = map[reason.Reason]struct {
 	reason.Full:           {codes.ResourceExhausted, true},
 	reason.QueueFull:      {codes.Aborted, true},
 	reason.Superseded:     {codes.Aborted, false},
+	reason.HeldByCaller:   {codes.Aborted, false},
 	reason.PrincipalLimit: {codes.ResourceExhausted, true},
 	reason.Deadline:       {codes.DeadlineExceeded, false},
 	reason.Canceled:       {codes.Canceled, false},
@@ -100,7 +101,7 @@ func Status(ctx context.Context, method string, refusal *core.Refusal) error {
 	details := []protoadapt.MessageV1{info}
 	hint := ""
 	switch {
-	case refusal.Ran, refusal.Reason == reason.Superseded:
+	case refusal.Ran, refusal.Reason == reason.Superseded, refusal.Reason == reason.HeldByCaller:
 		hint = "-1"
 	case row.retry:
 		hint = strconv.FormatInt(retryDelay.Milliseconds(), 10)

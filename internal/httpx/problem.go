@@ -37,6 +37,7 @@ var statuses = map[reason.Reason]int{
 	reason.Full:           http.StatusTooManyRequests,
 	reason.QueueFull:      http.StatusLocked,
 	reason.Superseded:     http.StatusConflict,
+	reason.HeldByCaller:   http.StatusConflict,
 	reason.PrincipalLimit: http.StatusTooManyRequests,
 	reason.Deadline:       http.StatusLocked,
 	reason.Canceled:       0,

@@ -33,6 +33,7 @@ var forms = func() map[reason.Profile]*form {
 			statuses: map[reason.Reason]int{
 				reason.KeyReused:           http.StatusConflict,
 				reason.Superseded:          http.StatusLocked,
+				reason.HeldByCaller:        http.StatusLocked,
 				reason.InFlight:            http.StatusServiceUnavailable,
 				reason.OutcomeUnknown:      http.StatusInternalServerError,
 				reason.ResponseUnavailable: http.StatusInternalServerError,

@@ -51,6 +51,7 @@ type acquisition struct {
 	room      int32 // how many grants have come, or places were given back, since the last refusal
 	backoff   time.Duration
 	failed    error         // why the last try had no answer
+	holder    string        // the owners that stood in the way of the last try
 	askAt     clock.Instant // when a caller that is not InTurn asks whether it may wait, while the lock is held here
 	hinted    clock.Instant // when the store had last something to tell about owners that are not known yet
 

@@ -2,8 +2,10 @@ package lock
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
+	"github.com/interlock-go/interlock/core/driver"
 	"github.com/interlock-go/interlock/core/internal/clock"
 )
 
@@ -59,6 +61,42 @@ func (t *Table) Live(w *Waiter) bool {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	return w.state == granted && w.err == nil
+}
+
+// Owner returns the owner under which w holds its lock, "" if it does not.
+func (t *Table) Owner(w *Waiter) string {
+	sh := w.lock.shard
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	if w.state != granted || w.err != nil {
+		return ""
+	}
+	return w.own.owner()
+}
+
+// HeldBy lists the owners that are known to keep a caller of a kind from the lock of a key,
+// with commas: those of this process, and those that stood in the way of its last try.
+func (t *Table) HeldBy(key string, kind driver.Kind) string {
+	sh := t.shardOf(key)
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	l := sh.locks[key]
+	switch {
+	case l == nil:
+		return ""
+	case l.own != nil:
+		return l.own.owner()
+	case kind.Place(): // it may have a place beside them
+		return ""
+	}
+	var owners []string
+	for _, own := range l.places.held() {
+		owners = append(owners, own.owner())
+	}
+	if l.acq != nil {
+		owners = append(owners, l.acq.holder)
+	}
+	return strings.Join(owners, ",")
 }
 
 // Deadline returns until when the lease of w is good without another renewal.

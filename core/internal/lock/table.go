@@ -32,6 +32,10 @@ type Table struct {
 	// Log writes lines, and never waits for that. The owner of the Table sets it before the
 	// first call.
 	Log *slog.Logger
+	// Refused, unless nil, is called when the store has refused a request of a kind, since
+	// owners hold the lock (a list with commas). It does not block. The owner of the Table
+	// sets it before the first call.
+	Refused func(key string, kind driver.Kind, owners string)
 
 	prefix    string        // of the owners: the ID and a colon
 	ranger    driver.Ranger // the store, if it is one

@@ -106,6 +106,7 @@ func (t *try) done(w *Waiter, a answer, deadline clock.Instant) (s step) {
 		// A try of ours may be late: its release is under way.
 		a.orphaned = table.reaper.reap(l.key, a.Holder)
 	}
+	told := a.err == nil && !a.Granted && !a.Full && table.Refused != nil
 	now := table.Clock.Now()
 	l.shard.event(l, func(fx *effects) {
 		l.answered(now, t, w, a, fx)
@@ -116,6 +117,10 @@ func (t *try) done(w *Waiter, a answer, deadline clock.Instant) (s step) {
 			s = l.look(w, now, deadline, fx)
 		}
 	})
+	if told {
+		// After the holder was noted: HeldBy has it, or the caller that asks is listed.
+		table.Refused(l.key, t.request.Kind, a.Holder)
+	}
 	table.work.done()
 	return s
 }
@@ -230,6 +235,9 @@ func (l *lock) refused(now clock.Instant, t *try, w *Waiter, a answer, rest stri
 	acq.contended, acq.full, acq.blind, acq.refusedAt = true, a.Full, t.blind, t.sent
 	acq.note, acq.noted = a.Note, a.TTL
 	l.listed = l.listed || a.Listed
+	if acq.holder = a.Holder; a.Full {
+		acq.holder = "" // a permit of another caller may come free
+	}
 	if a.orphaned {
 		acq.retry(now, fmt.Errorf("%w: %w", driver.ErrNotReady, errOrphan))
 		return

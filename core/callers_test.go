@@ -1,0 +1,190 @@
+package core_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/adapter"
+	"github.com/interlock-go/interlock/core/memstore"
+	"github.com/interlock-go/interlock/core/reason"
+)
+
+// called is a request of a service that was sent under a context.
+func called(held string) *adapter.Message {
+	return &adapter.Message{Name: "debit", Metadata: map[string]string{core.HeldHeader: held}}
+}
+
+// serve runs a request under a rule, and returns the reason of its refusal.
+func serveCalled(ctx context.Context, rule *core.Guard, held string) (why reason.Reason, took time.Duration) {
+	begin := time.Now()
+	refusal := rule.Do(ctx, called(held), func(context.Context) bool { return true })
+	if refusal != nil {
+		why = refusal.Reason
+	}
+	return why, time.Since(begin)
+}
+
+func lockers(t *testing.T, store *memstore.Store, n int) (all []*core.Locker) {
+	t.Helper()
+	for range n {
+		l, err := core.New(store)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+			defer cancel()
+			_ = l.Close(ctx)
+		})
+		all = append(all, l)
+	}
+	return all
+}
+
+// A service that locks what its caller holds would wait for its own caller, for as long as its
+// rule waits.
+func TestARequestForALockOfItsCallerIsRefusedAtOnce(t *testing.T) {
+	for name, same := range map[string]bool{"of another process": false, "of the same process": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				all := lockers(t, memstore.New(), 2)
+				if same {
+					all[1] = all[0]
+				}
+				lease, err := all[0].Lock(t.Context(), "account/42")
+				if err != nil {
+					t.Fatal(err)
+				}
+				held := core.HeldFor(lease.Context())
+				rule := core.Serialize(all[1], "account/42", core.Wait(time.Minute))
+				for range 2 {
+					if why, took := serveCalled(t.Context(), rule, held); why != reason.HeldByCaller || took != 0 {
+						t.Errorf("%q after %v; want held-by-caller at once", why, took)
+					}
+				}
+				if why, _ := serveCalled(t.Context(), core.Serialize(all[1], "account/42", core.Wait(0)), held); why != reason.HeldByCaller {
+					t.Errorf("a rule that does not wait: %q; want held-by-caller", why)
+				}
+				// Through a service in between, which holds another lock.
+				middle := core.Serialize(all[1], "order/7")
+				refusal := middle.Do(t.Context(), called(held), func(ctx context.Context) bool {
+					if why, took := serveCalled(t.Context(), rule, core.HeldFor(ctx)); why != reason.HeldByCaller || took != 0 {
+						t.Errorf("through a service: %q after %v; want held-by-caller at once", why, took)
+					}
+					return true
+				})
+				if refusal != nil {
+					t.Error(refusal)
+				}
+				if err := lease.Release(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				if why, _ := serveCalled(t.Context(), rule, held); why != "" {
+					t.Errorf("after the release: %q; want the lock", why)
+				}
+				if again := core.HeldFor(lease.Context()); again != "" {
+					t.Errorf("a lease that was released is sent as %q", again)
+				}
+			})
+		})
+	}
+}
+
+// The request waits behind others of its process when the store names the holder.
+func TestARequestInTheQueueIsRefusedWhenItsCallerHoldsTheLock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		all := lockers(t, memstore.New(), 2)
+		lease, err := all[0].Lock(t.Context(), "account/42")
+		if err != nil {
+			t.Fatal(err)
+		}
+		rule := core.Serialize(all[1], "account/42", core.Wait(time.Minute))
+		first := make(chan reason.Reason)
+		go func() { why, _ := serveCalled(t.Context(), rule, ""); first <- why }()
+		synctest.Wait() // it has asked the store, and waits
+		if why, took := serveCalled(t.Context(), rule, core.HeldFor(lease.Context())); why != reason.HeldByCaller || took != 0 {
+			t.Errorf("%q after %v; want held-by-caller at once", why, took)
+		}
+		if err := lease.Release(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if why := <-first; why != "" {
+			t.Errorf("the request of another caller: %q; want the lock", why)
+		}
+	})
+}
+
+// The header grants nothing, and only its own request is refused by it.
+func TestALockOfAnotherCallerIsWaitedFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		one, other := memstore.New(), memstore.New()
+		here, elsewhere := lockers(t, one, 2), lockers(t, other, 1)
+		lease, err := here[0].Lock(t.Context(), "account/42")
+		if err != nil {
+			t.Fatal(err)
+		}
+		same, err := elsewhere[0].Lock(t.Context(), "account/42") // the same key on another store
+		if err != nil {
+			t.Fatal(err)
+		}
+		rule := core.Serialize(here[1], "account/42", core.Wait(2*time.Second))
+		for name, held := range map[string]string{
+			"of another store": core.HeldFor(same.Context()),
+			"none":             "",
+			"no base64":        "!!!!",
+			"cut":              core.HeldFor(lease.Context())[:9],
+			"10 kB":            strings.Repeat("A", 10<<10),
+			"forged":           strings.Repeat("A", 171),
+		} {
+			if why, took := serveCalled(t.Context(), rule, held); why != reason.Held || took < 2*time.Second {
+				t.Errorf("%s: %q after %v; want held after 2 s", name, why, took)
+			}
+		}
+		_ = lease.Release(t.Context())
+		_ = same.Release(t.Context())
+	})
+}
+
+// A place beside the caller's is no wait for the caller.
+func TestAPlaceBesideTheCallerIsGranted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		all := lockers(t, memstore.New(), 2)
+		lease, err := all[0].LockShared(t.Context(), "account/42")
+		if err != nil {
+			t.Fatal(err)
+		}
+		held := core.HeldFor(lease.Context())
+		if why, took := serveCalled(t.Context(), core.Share(all[1], "account/42"), held); why != "" || took != 0 {
+			t.Errorf("%q after %v; want a place beside the caller's", why, took)
+		}
+		if why, took := serveCalled(t.Context(), core.Serialize(all[1], "account/42", core.Wait(time.Minute)), held); why != reason.HeldByCaller || took != 0 {
+			t.Errorf("%q after %v; want held-by-caller at once", why, took)
+		}
+		_ = lease.Release(t.Context())
+	})
+}
+
+func TestTheHeaderOfManyLocksIsBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := lockers(t, memstore.New(), 1)[0]
+		ctx := t.Context()
+		for key := range 20 {
+			lease, err := l.Lock(ctx, "key/"+string(rune('a'+key)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = lease.Release(context.WithoutCancel(ctx)) }()
+			ctx = lease.Context()
+		}
+		if held := core.HeldFor(ctx); len(held) != 171 {
+			t.Errorf("%d bytes for 20 locks; want the 171 of 16", len(held))
+		}
+		if core.HeldFor(t.Context()) != "" {
+			t.Error("a context without a lock holds something")
+		}
+	})
+}

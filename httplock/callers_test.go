@@ -1,0 +1,86 @@
+package httplock_test
+
+import (
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/memstore"
+	"github.com/interlock-go/interlock/httplock"
+	"github.com/interlock-go/interlock/internal/adaptertest"
+)
+
+// toHandler sends requests to a handler of another process, and counts them.
+type toHandler struct {
+	handler http.Handler
+	sent    int
+}
+
+func (h *toHandler) RoundTrip(r *http.Request) (*http.Response, error) {
+	h.sent++
+	w := httptest.NewRecorder()
+	h.handler.ServeHTTP(w, r)
+	return w.Result(), nil
+}
+
+// A handler that calls a service which locks what the handler holds would wait for itself,
+// and with a client that tries again for as long as all tries last.
+func TestACallForALockOfItsCallerIsRefusedAtOnce(t *testing.T) {
+	for name, c := range map[string]struct {
+		client *httplock.Transport
+		method string
+		sent   int
+		body   string
+		took   time.Duration
+	}{
+		"by POST":     {&httplock.Transport{}, "POST", 1, "409 urn:interlock:problem:held-by-caller", 0},
+		"by GET":      {&httplock.Transport{}, "GET", 1, "409 urn:interlock:problem:held-by-caller", 0},
+		"hidden":      {&httplock.Transport{HideHeld: true}, "POST", 1, "423 urn:interlock:problem:held", 2 * time.Second},
+		"tried again": {&httplock.Transport{HideHeld: true, RetryHeld: true, Tries: 2}, "POST", 2, "423 urn:interlock:problem:held", 5 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				adaptertest.LogTo(t)
+				store := memstore.New()
+				gateway, ledger := adaptertest.LockerOn(t, store), adaptertest.LockerOn(t, store)
+				mux := http.NewServeMux()
+				rule := core.Serialize(ledger, "account/{id}", core.Wait(2*time.Second))
+				mux.Handle("/accounts/{id}", httplock.Serialize(rule)(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+					t.Error("the service ran beside its caller")
+				})))
+				to := &toHandler{handler: mux}
+				c.client.Base = to
+				lease, err := gateway.Lock(t.Context(), "account/42")
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer func() { _ = lease.Release(t.Context()) }()
+				r, err := http.NewRequestWithContext(lease.Context(), c.method, "http://ledger/accounts/42", nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				begin := time.Now()
+				res, err := c.client.RoundTrip(r)
+				if err != nil {
+					t.Fatal(err)
+				}
+				took := time.Since(begin)
+				b, _ := io.ReadAll(res.Body)
+				_ = res.Body.Close()
+				status, kind, _ := strings.Cut(c.body, " ")
+				if !strings.HasPrefix(res.Status, status) || !strings.Contains(string(b), `"`+kind+`"`) || to.sent != c.sent ||
+					took < c.took || took > c.took+time.Second {
+					t.Errorf("%s %s after %v and %d tries; want %s after %v and %d", res.Status, b, took, to.sent, c.body, c.took, c.sent)
+				}
+				if r.Header.Get(core.HeldHeader) != "" {
+					t.Error("the request of the caller was changed")
+				}
+			})
+		})
+	}
+}
