@@ -178,7 +178,7 @@ func TestTheHeaderOfManyLocksIsBounded(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer func() { _ = lease.Release(context.WithoutCancel(ctx)) }()
-			ctx = lease.Context()
+			ctx = lease.Context() //nolint:fatcontext // twenty locks, each under the one before
 		}
 		if held := core.HeldFor(ctx); len(held) != 171 {
 			t.Errorf("%d bytes for 20 locks; want the 171 of 16", len(held))

@@ -22,7 +22,7 @@ func TestACallForALockOfItsCallerIsRefusedAtOnce(t *testing.T) {
 	gateway, ledger := adaptertest.LockerOn(t, store), adaptertest.LockerOn(t, store)
 	rules := annotated(t, ledger, core.Wait(time.Hour))
 	var sent atomic.Int32
-	counts := func(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
+	counts := func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
 		sent.Add(1)
 		return next(ctx, req)
 	}

@@ -64,6 +64,7 @@
 //	408  the body did not arrive in time (core.ReadBody, core.KeyFunc)
 //	409  a newer request has come (core.Newest), before the handler of this one
 //	     began, or before it had answered
+//	409  the caller of the request holds the lock itself (core.HeldHeader)
 //	413  the body is longer than core.ReadBody or a core.KeyFunc allows
 //	423  another request held the lock for as long as the rule waits (5 s), or
 //	     until the request's own deadline; or too many requests wait already
