@@ -490,10 +490,6 @@ func (s unruly) Watch(key string, since time.Time, wake func(driver.Signal)) (st
 	return s.Store.Watch(key, since, func(sig driver.Signal) { time.AfterFunc(s.delay(), func() { wake(sig) }) })
 }
 
-func (s unruly) Decline(key, waiter string) {
-	time.AfterFunc(s.delay(), func() { s.Store.Decline(key, waiter) })
-}
-
 // Acquire sends some requests again, whose first copy comes late.
 func (s unruly) Acquire(ctx context.Context, req driver.AcquireRequest) (driver.Reply, error) {
 	if s.rand(30) != 0 {

@@ -98,7 +98,7 @@ func (p *places) run() {
 	}
 	all.Wait()
 	s.Intercept(nil)
-	time.Sleep(8 * placesLease) // what was late is done, and cleaned up after
+	time.Sleep(2 * time.Minute) // what was late is done, and cleaned up after
 	for i, l := range lockers {
 		if n := core.Entries(l); n != 0 {
 			p.Errorf("%d entries are left", n)

@@ -66,8 +66,10 @@ func (d distant) Offers(id string, ready func(bool), take func(driver.Offer)) (s
 }
 
 // Decline implements [driver.Ranger].
-func (d distant) Decline(key, waiter string) {
-	time.AfterFunc(d.trip/2, func() { d.Store.Decline(key, waiter) })
+func (d distant) Decline(ctx context.Context, key, waiter string) error {
+	time.Sleep(d.trip / 2)
+	defer time.Sleep(d.trip / 2)
+	return d.Store.Decline(ctx, key, waiter)
 }
 
 // process is a process in a world of processes at several distances.

@@ -84,12 +84,12 @@ func (s *bounded) Release(ctx context.Context, ask driver.ReleaseRequest) (strin
 	return waiting, err
 }
 
-func (s *bounded) Decline(key, waiter string) {
+func (s *bounded) Decline(ctx context.Context, key, waiter string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	id, _ := driver.CutPatience(waiter)
 	delete(s.listed, id)
-	s.Store.Decline(key, waiter)
+	return s.Store.Decline(ctx, key, waiter)
 }
 
 func (s *bounded) Watch(key string, since time.Time, wake func(driver.Signal)) func() {

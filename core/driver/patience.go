@@ -1,6 +1,7 @@
 package driver
 
 import (
+	"context"
 	"math"
 	"strings"
 	"time"
@@ -17,9 +18,12 @@ type Ranger interface {
 	RoundTrip() time.Duration
 
 	// Decline takes a locker out of the list of a key: its last caller has left. If the lock
-	// is kept for it, the turn goes to the next. Decline returns at once. It may fail in
-	// silence: then the locker is called in vain, which costs the others its patience.
-	Decline(key, waiter string)
+	// is kept for it, the turn goes to the next. A locker that is not taken out is called in vain,
+	// which costs the others its patience. Decline returns nil once the store has carried the
+	// request out, and also if the store never will. Until then a later request of the locker
+	// does not enter the list, since Decline would take it out again. An error says that the
+	// store may carry the request out at any time. When ctx ends, Decline returns soon.
+	Decline(ctx context.Context, key, waiter string) error
 }
 
 // The patience of a locker is a letter. "a" is the least patience, also of a locker that says

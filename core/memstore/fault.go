@@ -17,6 +17,7 @@ const (
 	Stand   Op = "stand" // asks whether a caller may wait, see [driver.Queuer]
 	Renew   Op = "renew" // one for each lease of a batch
 	Release Op = "release"
+	Decline Op = "decline" // the Owner is a locker that leaves the list, see [driver.Ranger]
 )
 
 // The kinds of requests about the records of idempotent endpoints.

@@ -1,6 +1,7 @@
 package memstore
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -131,10 +132,17 @@ func (r *lock) accept(owner string, ttl time.Duration, now time.Time) {
 func (s *Store) RoundTrip() time.Duration { return 0 }
 
 // Decline implements [driver.Ranger].
-func (s *Store) Decline(key, waiter string) {
-	if tell := s.decline(key, waiter, time.Now()); tell != nil {
-		tell()
-	}
+func (s *Store) Decline(ctx context.Context, key, waiter string) error {
+	fault := s.arrive(Request{Op: Decline, Key: key, Owner: waiter})
+	_, err := travel[struct{}]{
+		fault: fault, execute: func() (none struct{}, err error) {
+			if tell := s.decline(key, waiter, time.Now()); tell != nil {
+				tell()
+			}
+			return none, nil
+		},
+	}.send(ctx)
+	return err
 }
 
 func (s *Store) decline(key, waiter string, now time.Time) (tell func()) {

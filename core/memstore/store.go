@@ -239,7 +239,8 @@ func (s *Store) giveUp(req driver.ReleaseRequest) (waiting string, tell func(), 
 }
 
 // free ends the possession of a lock. The caller holds s.mu, and calls what free
-// returns after it has given s.mu back: it wakes the waiting lockers.
+// returns after it has given s.mu back: it wakes the waiting lockers. Like a server, the store
+// tells nothing where it knows of none.
 func (s *Store) free(key string, r *lock, now time.Time) (tell func()) {
 	signal := driver.Signal{Next: names(r.waiting)}
 	r.owner, r.places, r.barrier = "", nil, time.Time{}
@@ -247,6 +248,9 @@ func (s *Store) free(key string, r *lock, now time.Time) (tell func()) {
 		r.waiting = nil
 	}
 	r.freed, r.expires = now, now
+	if signal.Next == "" {
+		return func() {}
+	}
 	return s.telling(key, signal)
 }
 

@@ -76,7 +76,9 @@ func (s *Store) Release(ctx context.Context, ask driver.ReleaseRequest) (waiting
 func (s *Store) RoundTrip() time.Duration { return s.lock().RoundTrip() }
 
 // Decline implements [driver.Ranger].
-func (s *Store) Decline(key, waiter string) { s.lock().Decline(key, waiter) }
+func (s *Store) Decline(ctx context.Context, key, waiter string) error {
+	return s.lock().Decline(ctx, key, waiter)
+}
 
 // Watch implements [driver.Store].
 func (s *Store) Watch(key string, since time.Time, wake func(driver.Signal)) (stop func()) {

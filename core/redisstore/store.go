@@ -140,7 +140,9 @@ func (s *Store) Acquire(ctx context.Context, ask driver.AcquireRequest) (driver.
 func (s *Store) RoundTrip() time.Duration { return s.wire.RoundTrip() }
 
 // Decline implements [driver.Ranger].
-func (s *Store) Decline(key, waiter string) { s.wire.Decline(key, waiter) }
+func (s *Store) Decline(ctx context.Context, key, waiter string) error {
+	return s.wire.Decline(ctx, key, waiter)
+}
 
 // Stand implements [driver.Queuer].
 func (s *Store) Stand(ctx context.Context, ask driver.AcquireRequest) (driver.Reply, error) {

@@ -252,6 +252,6 @@ func (s *suite) oneDeclines() {
 	for i := range 3 {
 		name := fmt.Sprint("o", i)
 		s.until("another caller may wait", func() bool { return !s.refuse(s.only(key, name+"~b", 0)).Out })
-		s.store.(driver.Ranger).Decline(key, name) //nolint:forcetypeassert // the caller says so
+		s.decline(key, name)
 	}
 }

@@ -178,7 +178,7 @@ func (x *taker) play(key string, order []string) error {
 				return fmt.Errorf("in %v the lock is granted beside the offer", order)
 			}
 		case "decline":
-			x.store.(driver.Ranger).Decline(key, x.waits) //nolint:forcetypeassert // an Offerer is one
+			x.decline(key, x.waits)
 		}
 		if own := step == "renew" || step == "release"; own && (err == nil) == released || own && released && !errors.Is(err, driver.ErrNotOwner) {
 			return fmt.Errorf("in %v %s: %w", order, step, err)

@@ -214,12 +214,20 @@ func (s *suite) ranger() driver.Ranger {
 	return r
 }
 
+// decline takes a locker out of a list.
+func (s *suite) decline(key, waiter string) {
+	s.Helper()
+	if err := s.ranger().Decline(s.Context(), key, waiter); err != nil {
+		s.Errorf("decline: %v", err)
+	}
+}
+
 func (s *suite) declines() {
 	s.within("declines", []string{"w1" + long, "w2" + long, "w3" + long}, func(key string) error {
 		if err := s.outside(key, "w2"+long, time.Second); err != nil {
 			return err
 		}
-		s.ranger().Decline(key, "w1")
+		s.decline(key, "w1")
 		s.until("the next has its turn", func() bool { return s.comes(key, "w2"+long).Granted })
 		return nil
 	})
@@ -228,7 +236,7 @@ func (s *suite) declines() {
 	defer stop()
 	s.freed(key, "w1"+long, "w2"+quick)
 	s.announced(signals, "w1"+long+",w2"+quick)
-	s.ranger().Decline(key, "w1")
+	s.decline(key, "w1")
 	s.announced(signals, "w2"+quick)
 }
 
@@ -238,8 +246,8 @@ func (s *suite) leavesTheList() {
 	defer stop()
 	owner, token := s.take(key, lease)
 	s.wait(key, "w1"+long)
-	s.ranger().Decline(key, "w2")
-	s.ranger().Decline(key, "w1"+quick)
+	s.decline(key, "w2")
+	s.decline(key, "w1"+quick)
 	s.until("the name is gone", func() bool {
 		contended, err := s.renew(driver.Renewal{Key: key, Owner: owner, TTL: lease})
 		return err == nil && !contended

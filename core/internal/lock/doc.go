@@ -29,6 +29,7 @@
 //	line.go       callers that go before others, or do not wait behind another
 //	offers.go     takes the lock by the message of a release
 //	reaper.go     releases what requests of unknown outcome may still get
+//	declining.go  leaves the list of those waiting
 //	registry.go   keeps the entry of the process in the store
 //	closing.go    ends waits and holds when the Table closes
 //	stats.go      what the Table says of itself; errors.go: its errors

@@ -30,6 +30,7 @@ type lock struct {
 	acq       *acquisition  // nil while there is nothing to remember of tries
 	n         int32         // waiters
 	alone     int32         // of these, how many want the lock for themselves
+	declined  clock.Instant // when the last request was sent that takes this process out of the list
 	far       time.Duration // the greatest patience in the lists that were seen lately
 	gone      absence       // how long the turns of others take
 	phase     phase
@@ -37,6 +38,7 @@ type lock struct {
 	strays    int32 // of these, how many have lost the waiter that sent them
 	courteous bool  // kept for the courtesy alone
 	listed    bool  // this process is in the lock's list of waiting lockers, as far as is known
+	declining int32 // requests that take it out of the list, and may yet be carried out
 	surplus   bool  // callers may stand behind the first that its refusal refuses, too
 }
 
@@ -69,14 +71,6 @@ func (l *lock) proceed(fx *effects) {
 		// No waiter gets the signals from here on, so what the last try found must
 		// not keep the next caller from asking.
 		*l.acq = acquisition{unwatch: l.acq.unwatch}
-	}
-}
-
-// declines has the process, which is listed, leave the list of those waiting if no caller waits here any more:
-// it would be called in vain.
-func (l *lock) declines(fx *effects) {
-	if l.first == nil && l.asking == 0 && l.phase != releasing && !l.places.releasing() {
-		l.listed, fx.decline = false, true
 	}
 }
 
@@ -202,6 +196,8 @@ func (l *lock) look(w *Waiter, now, deadline clock.Instant, fx *effects) step {
 	case w.Terms.Wait == 0 && w.marks&refused == 0 && l.refusedNow(w, now):
 		w.marks |= waited
 		return step{action: leave, err: l.isHeld(w)}
+	case l.awaitsDecline(w, now, deadline):
+		s.until = l.declined.Add(declineWait)
 	case acq == nil || now >= acq.tryAt || w.marks&refused != 0 || w.Terms.Line != driver.InTurn && w.attempts == 0:
 		s.action, s.try = ask, l.try(w, now, deadline)
 		fx.asks = true

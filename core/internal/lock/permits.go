@@ -19,10 +19,11 @@ const mostTries = 64
 
 // nextToAsk returns the waiter that may ask for a permit while other tries for permits
 // are on their way; nil if there is none. Only an event changes that, not time: while the
-// acquisition has planned its next try, no other one goes.
+// acquisition has planned its next try, no other one goes, nor while a request is on its way that
+// takes the process out of the list.
 func (l *lock) nextToAsk() *Waiter {
 	acq := l.acq
-	if l.asking == 0 || l.strays != 0 || acq.kind != driver.Permit || acq.tryAt != 0 || acq.failed != nil ||
+	if l.asking == 0 || l.strays != 0 || l.declining > 0 || acq.kind != driver.Permit || acq.tryAt != 0 || acq.failed != nil ||
 		l.asking >= acq.window() {
 		return nil
 	}

@@ -187,8 +187,8 @@ func (sh *shard) event(l *lock, happen func(fx *effects)) {
 			_ = t.sendRelease(context.Background(), own, "") // the reaper does it again
 		}()
 	}
-	if fx.decline && t.ranger != nil {
-		t.ranger.Decline(fx.lock.key, t.ID)
+	if l := fx.lock; fx.decline {
+		t.work.Go(func() { t.decline(l) })
 	}
 	if fx.passOn != 0 {
 		t.passOn(fx.lock.key, fx.passOn)
@@ -256,8 +256,9 @@ func (sh *shard) apply(fx *effects) {
 	if l.phase != idle || l.places != nil || l.courteous && !t.closed.Load() || sh.locks[l.key] != l {
 		return
 	}
-	// Nothing has to be remembered of the lock.
-	delete(sh.locks, l.key)
+	if l.declining == 0 || t.closed.Load() {
+		delete(sh.locks, l.key) // nothing has to be remembered of the lock
+	}
 	if l.acq != nil {
 		fx.unwatch = l.acq.unwatch
 		l.forgetAcquisition()
@@ -295,7 +296,7 @@ type effects struct {
 	orphan     *orphan    // for the reaper
 	release    *ownership // to be released in the background
 	unwatch    func()
-	decline    bool  // no caller waits any more: the process leaves the list of those waiting
+	decline    bool  // the process is to leave the list of those waiting
 	passOn     int64 // the token of an offer that no caller here wants
 	linger     bool  // the lock is to be dropped after the courtesy
 	ended      bool  // there is one hold less

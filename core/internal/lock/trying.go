@@ -25,6 +25,7 @@ type try struct {
 	seq     uint64                // of its owner
 	fixed   bool
 	blind   bool // when it was sent, the release of a place of this process was on its way
+	doubted bool // when it was sent, a request was on its way that takes the process out of the list
 	busy    bool // it is on its way
 	sent    clock.Instant
 	heard   int32 // how many signals had come when it was sent
@@ -57,7 +58,8 @@ func (l *lock) try(w *Waiter, now, deadline clock.Instant) *try {
 	w.marks = w.marks&^(refused|blind) | asking
 	*t = try{
 		lock: l, busy: true, seq: seq, fixed: w.Terms.Fixed, blind: l.places != nil && l.places.releases > 0,
-		sent: now, heard: acq.signals,
+		doubted: l.declining > 0,
+		sent:    now, heard: acq.signals,
 		request: driver.AcquireRequest{
 			Key: l.key, Owner: table.owner(seq), Kind: w.Terms.Kind, AtMost: w.Terms.AtMost,
 			TTL: w.Terms.Lease, Rest: acq.rest, Late: t.late,
@@ -263,6 +265,9 @@ func (l *lock) refused(now clock.Instant, t *try, w *Waiter, a answer, rest stri
 	case a.TTL < 0 || !a.Listed && a.TTL > blindWait:
 		// The release may not be announced to us.
 		acq.tryAt = now.Add(blindWait)
+	}
+	if t.doubted {
+		l.doubts(now)
 	}
 	if w != nil && w.Terms.Line != driver.InTurn {
 		w.token = a.Number

@@ -1,6 +1,7 @@
 package pglock
 
 import (
+	"context"
 	"time"
 
 	"github.com/interlock-go/interlock/core/driver"
@@ -20,20 +21,29 @@ func (s *Store) RoundTrip() time.Duration {
 }
 
 // Decline implements [driver.Ranger].
-func (s *Store) Decline(key, waiter string) {
+func (s *Store) Decline(ctx context.Context, key, waiter string) error {
 	if checkTexts(waiter) != nil {
-		return // it is in no list
+		return nil // it is in no list
 	}
-	r := &request{
-		store: s, lane: &s.requests, kind: declines, once: true, deadline: time.Now().Add(s.set.Timeout), key: key, waiter: waiter,
-	}
-	r.state.Store(stateLeft) // no caller waits for it
-	r.late = func() {
+	told := func(r *request) {
 		if r.err == nil && r.answer.list != "" {
 			s.watches.released(key, r.answer)
 		}
 	}
+	r := &request{
+		store: s, lane: &s.requests, kind: declines, once: true, deadline: time.Now().Add(s.set.Timeout), key: key, waiter: waiter,
+		done: make(chan *request, 1),
+	}
+	r.late = func() { told(r) }
 	r.send()
+	if !r.wait(ctx, time.Time{}) {
+		return errNoAnswer
+	}
+	told(r)
+	if r.ambiguous {
+		return errNoAnswer
+	}
+	return nil
 }
 
 // callsAfter is how many µs after a release the announcement reaches the server at the

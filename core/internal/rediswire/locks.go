@@ -251,7 +251,7 @@ func (s *Store) Release(_ context.Context, ask driver.ReleaseRequest) (waiting s
 func (s *Store) RoundTrip() time.Duration { return s.trips.Least() }
 
 // Decline implements [driver.Ranger].
-func (s *Store) Decline(key, waiter string) {
+func (s *Store) Decline(ctx context.Context, key, waiter string) error {
 	r := new(struct {
 		Request
 		lock, waiter string
@@ -259,12 +259,22 @@ func (s *Store) Decline(key, waiter string) {
 	})
 	r.lock, r.waiter = s.names.lock(key), waiter
 	r.Make(s, declineScript, r.lock, r.room[:]).Keys(&r.lock).Args(&r.waiter, s.announces())
-	r.Detach(func() {
-		if n, err := code(r.Val, 2); r.Err == nil && err == nil && n == 2 {
-			s.SayMute()
-		}
-	}).Start()
+	if r.Start(); !r.Wait(ctx, time.Time{}) {
+		return Pending(ctx)
+	}
+	switch n, err := code(r.Val, 2); {
+	case r.Ambiguous && r.Err != nil:
+		return Wrap(r.Err)
+	case r.Ambiguous:
+		return errRepeated
+	case r.Err == nil && err == nil && n == 2:
+		s.SayMute()
+	}
+	return nil
 }
+
+// errRepeated says that a try got no answer, and may be carried out after the try that got one.
+var errRepeated = fmt.Errorf("%w: one of the tries had no answer", driver.ErrUnavailable)
 
 // released reads a reply of the script other than 1.
 func (s *Store) released(r *release) (waiting string, err error) {

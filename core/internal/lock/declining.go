@@ -1,0 +1,78 @@
+package lock
+
+import (
+	"context"
+	"time"
+
+	"github.com/interlock-go/interlock/core/internal/clock"
+)
+
+// A process that is listed leaves the list when its last caller leaves: it would be called in
+// vain. The store carries requests out in any order. A request that enters the process
+// again must not be followed by an earlier request that takes it out: its caller would wait for
+// a call that never comes. So a caller that comes waits for the outcome. If that takes too
+// long, the caller asks all the same, and asks again until nothing of the earlier request can
+// come any more.
+
+const (
+	// declineWait is how long a caller waits at most until the process has left the list.
+	declineWait = 100 * time.Millisecond
+	// declineWithin is how long the process waits for the outcome.
+	declineWithin = time.Second
+	// declineLate is how long after that a request without an outcome may be carried out:
+	// its connection is closed, and a server that had stopped has gone on.
+	declineLate = time.Minute
+)
+
+// declines has the process, which is listed, leave the list of those waiting if no caller waits here any more.
+func (l *lock) declines(fx *effects) {
+	table := l.shard.table
+	if l.first != nil || l.asking > 0 || l.phase == releasing || l.places.releasing() {
+		return
+	}
+	l.listed = false
+	if table.ranger != nil {
+		l.declining++
+		l.declined, fx.decline = table.Clock.Now(), true
+	}
+}
+
+// decline takes the process out of the list of a lock.
+func (t *Table) decline(l *lock) {
+	ctx, cancel := context.WithTimeout(context.Background(), declineWithin)
+	defer cancel()
+	over := func() { l.shard.event(l, func(fx *effects) { l.hasLeft(fx) }) }
+	if t.ranger.Decline(ctx, l.key, t.ID) == nil {
+		over()
+	} else {
+		time.AfterFunc(declineLate, over)
+	}
+}
+
+// hasLeft is the event that a request which takes the process out of the list has been carried
+// out, and comes no more.
+func (l *lock) hasLeft(fx *effects) {
+	if l.declining--; l.declining > 0 || l.phase != acquiring {
+		return
+	}
+	if l.asking == 0 { // else the answer has it ask again
+		l.acquisition().tryAt = 0
+		fx.look = l.first
+	}
+}
+
+// awaitsDecline reports whether a caller waits until the process has left the list. A caller
+// that does not wait for the holder does not enter it. A caller that must leave now asks before.
+func (l *lock) awaitsDecline(w *Waiter, now, deadline clock.Instant) bool {
+	return l.declining > 0 && w.Terms.Wait != 0 && now < l.declined.Add(declineWait) && (deadline == 0 || now < deadline)
+}
+
+// doubts plans the next try after a request that was refused, and may have been followed by a
+// request that takes the process out of the list.
+func (l *lock) doubts(now clock.Instant) {
+	if l.declining > 0 {
+		l.acq.tryAt = min(l.acq.tryAt, now.Add(blindWait))
+	} else {
+		l.acq.tryAt = 0
+	}
+}
