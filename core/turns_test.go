@@ -2,7 +2,9 @@ package core_test
 
 import (
 	"context"
+	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -200,6 +202,37 @@ func TestProcessesAtAllDistancesGetTheirShare(t *testing.T) {
 			})
 		})
 	}
+}
+
+// Processes that have died while they waited cost the others what the store keeps the lock for
+// them, however many they are.
+func TestDeadProcessesDoNotAddUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memstore.New()
+		holder, live := newLocker(t, store), newLocker(t, store)
+		lease := held(t, holder, t.Context(), "k")
+		dead := driver.WithPatience("dead", 100*time.Millisecond)
+		_, patience := driver.CutPatience(dead)
+		for i := range 10 {
+			_, err := store.Acquire(t.Context(), driver.AcquireRequest{
+				Key: "k", Owner: fmt.Sprint("dead", i, ":1"), TTL: time.Minute, Waiter: strings.Replace(dead, "~", fmt.Sprint(i, "~"), 1),
+			})
+			wantErr(t, err, nil)
+		}
+		got := make(chan time.Time)
+		go func() {
+			l, err := live.Lock(t.Context(), "k")
+			wantErr(t, err, nil)
+			got <- time.Now()
+			_ = l.Release(t.Context())
+		}()
+		synctest.Wait()
+		begin := time.Now()
+		release(t, lease)
+		if took, most := (<-got).Sub(begin), driver.KeptFor*patience+5*time.Millisecond; took > most {
+			t.Errorf("the live process has the lock after %v; want at most %v", took, most)
+		}
+	})
 }
 
 // A far process whose only caller has left does not keep the others waiting.

@@ -7,8 +7,12 @@ import (
 	"time"
 )
 
-// Ranger is what a [Store] implements that keeps a lock which becomes free for the lockers that
-// wait, one after the other. Each of them asks for as long as it needs to answer a call
+// KeptFor is for how many lockers, the first of the list, a [Ranger] keeps a lock that became
+// free. When they have had their patience, all others ask.
+const KeptFor = 4
+
+// Ranger is what a [Store] implements that keeps a lock which becomes free for the first [KeptFor]
+// lockers that wait, one after the other. Each of them asks for as long as it needs to answer a call
 // ([WithPatience]), so that turns do not go to the processes that are nearest to the store.
 type Ranger interface {
 	// RoundTrip returns how long a request and its reply take at the least, as measured

@@ -126,7 +126,7 @@ func (s *Store) Holder(key string) (owner string, token int64, ok bool) {
 	if s.locks[key] == nil {
 		return "", 0, false
 	}
-	switch r := s.lock(key, time.Now()); {
+	switch r := s.lock(key, s.now()); {
 	case r.owner != "":
 		return r.owner, r.token, true
 	case len(r.places) > 0:
@@ -145,22 +145,27 @@ func (s *Store) Take(key string, lease time.Duration) (release func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	owner := s.another()
-	now := time.Now()
+	now := s.now()
 	r := s.lock(key, now)
 	r.owner, r.places, r.expires, r.barrier, r.reserved = owner, nil, now.Add(lease), time.Time{}, reservation{}
 	r.mint(now, 1)
 	return func() {
 		s.mu.Lock()
-		r := s.lock(key, time.Now())
+		r := s.lock(key, s.now())
 		if r.owner != owner {
 			s.mu.Unlock()
 			return
 		}
-		tell := s.free(key, r, time.Now())
+		tell := s.free(key, r, s.now())
 		s.mu.Unlock()
 		tell()
 	}
 }
+
+// StepClock sets the clock of the store ahead by a time, or back if that is negative, as
+// happens to the clock of a server. The clocks of the processes do not change. Leases that run
+// end earlier or later by that time.
+func (s *Store) StepClock(by time.Duration) { s.stepped.Add(int64(by)) }
 
 // another names another process. The caller holds s.mu.
 func (s *Store) another() string {
@@ -173,7 +178,7 @@ func (s *Store) another() string {
 // have places: Expire ends every place of the key. It returns false if the lock was free.
 func (s *Store) Expire(key string) bool {
 	s.mu.Lock()
-	now := time.Now()
+	now := s.now()
 	r := s.lock(key, now)
 	if r.free() {
 		s.mu.Unlock()

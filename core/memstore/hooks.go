@@ -35,7 +35,7 @@ type Record struct {
 func (s *Store) Records() []Record {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	now := time.Now()
+	now := s.now()
 	var all []Record
 	for id := range s.records.entries {
 		e := s.entry(id, now)
@@ -79,7 +79,7 @@ func (s *Store) TakeClaims(lease time.Duration) (commit func(response string)) {
 		s.mu.Lock()
 		var stored []string
 		for _, id := range claims {
-			e := s.entry(id, time.Now())
+			e := s.entry(id, s.now())
 			if e != nil && e.token == token && e.state == record.StateInFlight {
 				e.state, e.response = record.StateCompleted, response
 				stored = append(stored, id)
@@ -95,7 +95,7 @@ func (s *Store) TakeClaims(lease time.Duration) (commit func(response string)) {
 func (s *Store) changeClaims(change func(e *entry, now time.Time)) (ids []string, wake func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	now := time.Now()
+	now := s.now()
 	for id := range s.records.entries {
 		if e := s.entry(id, now); e != nil && e.state == record.StateInFlight {
 			change(e, now)
@@ -113,7 +113,7 @@ func (s *Store) DamageRecords() int {
 	defer s.mu.Unlock()
 	n := 0
 	for id := range s.records.entries {
-		if e := s.entry(id, time.Now()); e != nil {
+		if e := s.entry(id, s.now()); e != nil {
 			e.damaged = true
 			n++
 		}
@@ -127,7 +127,7 @@ func (s *Store) DamageRecords() int {
 // the answer all the same.
 func (s *Store) Empty() {
 	s.mu.Lock()
-	now := time.Now()
+	now := s.now()
 	var tell []func()
 	for key, l := range s.locks {
 		tell = append(tell, s.free(key, l, now)) // the tokens stay, as a token must not come twice

@@ -224,3 +224,42 @@ func TestKeysThatAreNotUsedAnyMoreAreForgotten(t *testing.T) {
 		}
 	})
 }
+
+// Nobody holds the lock, and the store's clock is set back while it is kept.
+func TestNothingIsKeptForLongerWhenTheClockIsSetBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := memstore.New()
+		ask := func(key, name string, kind driver.Kind, line driver.Line) driver.Reply {
+			rep, err := s.Acquire(t.Context(), driver.AcquireRequest{
+				Key: key, Owner: name + ":1", TTL: time.Minute, Kind: kind, Line: line, Left: time.Minute, Waiter: name + "~a",
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return rep
+		}
+		ask("turn", "holder", driver.Exclusive, driver.InTurn)
+		ask("turn", "dead", driver.Exclusive, driver.InTurn)
+		ask("turn", "live", driver.Exclusive, driver.InTurn)
+		if _, err := s.Release(t.Context(), driver.ReleaseRequest{Key: "turn", Owner: "holder:1", TTL: time.Minute}); err != nil {
+			t.Fatal(err)
+		}
+		ask("barrier", "reader", driver.Shared, driver.InTurn)
+		ask("barrier", "dead", driver.Exclusive, driver.InTurn)
+		ask("only", "holder", driver.Exclusive, driver.InTurn)
+		ask("only", "dead", driver.Exclusive, driver.OneWaiter)
+		s.StepClock(-time.Hour)
+		ask("turn", "live", driver.Exclusive, driver.InTurn)
+		ask("barrier", "second", driver.Shared, driver.InTurn)
+		time.Sleep(1500 * time.Millisecond)
+		if rep := ask("turn", "live", driver.Exclusive, driver.InTurn); !rep.Granted {
+			t.Errorf("the locker behind one that has died is refused: %+v", rep)
+		}
+		if rep := ask("barrier", "second", driver.Shared, driver.InTurn); !rep.Granted {
+			t.Errorf("a place is refused for an exclusive caller that has died: %+v", rep)
+		}
+		if rep := ask("only", "live", driver.Exclusive, driver.OneWaiter); rep.Out {
+			t.Error("a caller is refused for the only waiter, which has died")
+		}
+	})
+}

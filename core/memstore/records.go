@@ -54,7 +54,7 @@ func (s *Store) Claim(ctx context.Context, req record.ClaimRequest) (record.Clai
 func (s *Store) claim(req record.ClaimRequest) (record.ClaimReply, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	now := time.Now()
+	now := s.now()
 	e := s.entry(req.ID, now)
 	switch {
 	case e == nil && req.Tombstone && now.Before(s.records.gone[req.ID]):
@@ -125,7 +125,7 @@ func (s *Store) Mark(ctx context.Context, req record.MarkRequest) error {
 func (s *Store) renewClaim(id, token string, lease, retention time.Duration, mark bool) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	now := time.Now()
+	now := s.now()
 	e, err := s.owned(id, token, now)
 	if err != nil || e.state != record.StateInFlight {
 		return err // with a response there is nothing to renew or to mark
@@ -168,7 +168,7 @@ func releasing(ctx context.Context, release func(context.Context)) func() {
 
 func (s *Store) commit(req record.CommitRequest) (record.CommitReply, error) {
 	s.mu.Lock()
-	now := time.Now()
+	now := s.now()
 	e := s.entry(req.ID, now)
 	if rep, err := e.refused(req); err != nil || rep.State != 0 {
 		s.mu.Unlock()
@@ -227,7 +227,7 @@ func (s *Store) Abandon(ctx context.Context, req record.AbandonRequest) error {
 
 func (s *Store) abandon(id, token string) error {
 	s.mu.Lock()
-	now := time.Now()
+	now := s.now()
 	e, err := s.owned(id, token, now)
 	if err == nil && e.state != record.StateInFlight {
 		err = driver.ErrNotOwner
@@ -255,7 +255,7 @@ func (s *Store) Resolve(ctx context.Context, req record.ResolveRequest) error {
 
 func (s *Store) resolve(req record.ResolveRequest) error {
 	s.mu.Lock()
-	now := time.Now()
+	now := s.now()
 	e := s.entry(req.ID, now)
 	wake := func() {}
 	var err error
@@ -306,7 +306,7 @@ func (s *Store) Await(id string, since time.Time, wake func()) (stop func()) {
 	a := &awaiting{wake}
 	s.mu.Lock()
 	s.records.awaiting[id] = append(s.records.awaiting[id], a)
-	e := s.entry(id, time.Now())
+	e := s.entry(id, s.now())
 	missed := e == nil || e.state != record.StateInFlight || e.damaged || e.changed.After(since)
 	s.mu.Unlock()
 	if missed {

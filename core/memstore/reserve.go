@@ -10,9 +10,6 @@ import (
 	"github.com/interlock-go/interlock/core/driver"
 )
 
-// turns is for how many lockers a lock is reserved that became free.
-const turns = 4
-
 // reservation says that a lock is free, and kept for the first of the lockers that wait: for
 // each as long as it may take, one after the other. It means that others are refused. A lease
 // begins as it does for a free lock. The zero value is none.
@@ -21,6 +18,20 @@ type reservation struct {
 	lasts time.Duration
 	offer string // the owner to whom the lock is offered while the first turn lasts; may be empty
 	token int64  // of the offer
+}
+
+// setBack sees to it that nothing is kept for longer than it was to be kept, where the store's
+// clock has been set back.
+func (r *lock) setBack(now time.Time) {
+	if r.reserved.since.After(now) {
+		r.reserved.since = now
+	}
+	if r.barrier.Sub(now) > barrier {
+		r.barrier = now.Add(barrier)
+	}
+	if r.line.until.Sub(now) > onlyFor {
+		r.line.only = ""
+	}
 }
 
 // stands reports whether others are kept out.
@@ -44,7 +55,7 @@ func (r *lock) reserve(v reservation, now time.Time) {
 	}
 	r.reserved.since = now
 	for i, w := range r.waiting {
-		if i == turns || w.patience == "" {
+		if i == driver.KeptFor || w.patience == "" {
 			break
 		}
 		r.reserved.lasts += r.takes(i)
@@ -98,7 +109,7 @@ func (r *lock) passes(name string, offer int64, now time.Time) (left time.Durati
 			default: // also where another locker goes before all by now
 				after = max(after, driver.OfferLasts)
 			}
-			if left = after - passed; left <= 0 {
+			if left = min(after, r.reserved.lasts) - passed; left <= 0 {
 				r.waiting = r.waiting[i+1:]
 			}
 			return left
@@ -136,7 +147,7 @@ func (s *Store) Decline(ctx context.Context, key, waiter string) error {
 	fault := s.arrive(Request{Op: Decline, Key: key, Owner: waiter})
 	_, err := travel[struct{}]{
 		fault: fault, execute: func() (none struct{}, err error) {
-			if tell := s.decline(key, waiter, time.Now()); tell != nil {
+			if tell := s.decline(key, waiter, s.now()); tell != nil {
 				tell()
 			}
 			return none, nil

@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/interlock-go/interlock/core/driver"
@@ -31,7 +32,10 @@ type Store struct {
 	requests  map[Op]int
 	taken     int // how many other processes Take and TakeClaims have made
 	records   records
+	stepped   atomic.Int64 // by how many ns StepClock has set the clock
 }
+
+func (s *Store) now() time.Time { return time.Now().Add(time.Duration(s.stepped.Load())) }
 
 // lock is what the store has of a key.
 type lock struct {
@@ -43,7 +47,7 @@ type lock struct {
 	barrier  time.Time   // until when an exclusive request keeps new places out
 	reserved reservation // without a holder
 	line     line
-	freed    time.Time // when the lock or a place was last released
+	freed    time.Time // when the lock or a place was last released, by the clock of the processes
 }
 
 // free reports whether there is no holder.
@@ -96,7 +100,7 @@ func (s *Store) asked(
 ) (rep driver.Reply, tell []func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	now := time.Now()
+	now := s.now()
 	r := s.lock(req.Key, now)
 	comes := req.Line == driver.Newest && req.Number == 0 && !r.holds(req.Owner)
 	if r.comes(&req, now) {
@@ -166,7 +170,7 @@ func (s *Store) Renew(ctx context.Context, batch []driver.Renewal, done func(i i
 func (s *Store) renew(renewal driver.Renewal) (contended bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	now := time.Now()
+	now := s.now()
 	r := s.lock(renewal.Key, now)
 	if renewal.Kind.Place() {
 		err := r.stay(renewal, now)
@@ -206,7 +210,7 @@ func (s *Store) release(req driver.ReleaseRequest) (waiting string, err error) {
 func (s *Store) giveUp(req driver.ReleaseRequest) (waiting string, tell func(), err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	now := time.Now()
+	now := s.now()
 	r := s.lock(req.Key, now)
 	if req.Kind.Place() {
 		free, signal, err := r.leave(req, now)
@@ -218,7 +222,7 @@ func (s *Store) giveUp(req driver.ReleaseRequest) (waiting string, tell func(), 
 			r.reserve(reservation{}, now)
 			return "", s.free(req.Key, r, now), nil
 		}
-		if r.freed = now; signal.Now == 0 {
+		if r.freed = time.Now(); signal.Now == 0 {
 			return "", nil, nil // no locker is waiting
 		}
 		return "", s.telling(req.Key, signal), nil
@@ -247,7 +251,7 @@ func (s *Store) free(key string, r *lock, now time.Time) (tell func()) {
 	if !r.reserved.stands(now) {
 		r.waiting = nil
 	}
-	r.freed, r.expires = now, now
+	r.freed, r.expires = time.Now(), now
 	if signal.Next == "" {
 		return func() {}
 	}
@@ -299,6 +303,7 @@ func (s *Store) lock(key string, now time.Time) *lock {
 	if r.owner != "" && !now.Before(r.expires) {
 		r.owner, r.waiting = "", nil
 	}
+	r.setBack(now)
 	r.places = slices.DeleteFunc(r.places, func(p place) bool { return !now.Before(p.ends) })
 	switch {
 	case r.reserved.stands(now):

@@ -124,3 +124,27 @@ func TestALockerInAFullListChangesWhatItNeeds(t *testing.T) {
 		t.Errorf("the list has %q", list)
 	}
 }
+
+// The server's clock is set back by an hour while a lock is kept for a locker that has died.
+func TestALockIsNotKeptForLongerWhenTheClockIsSetBack(t *testing.T) {
+	t.Parallel()
+	db, _ := tables(t)
+	s := newStore(t, db)
+	take(t, s, "k", "holder")
+	for _, name := range []string{"dead~a", "live~a"} {
+		takeAs(t, s, driver.AcquireRequest{Key: "k", Owner: "of " + name, Waiter: name})
+	}
+	if err := free(t, s, "k", "holder"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := db.ExecContext(t.Context(), "UPDATE interlock_lock SET lease_until = lease_until + interval '1 hour'"); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the next locker has its turn", func() bool {
+		rep := takeAs(t, s, driver.AcquireRequest{Key: "k", Owner: "of live~a", Waiter: "live~a"})
+		if !rep.Granted && rep.TTL > time.Second {
+			t.Fatalf("the next locker is to wait for %v; want the patience of the first, 5 ms", rep.TTL)
+		}
+		return rep.Granted
+	})
+}

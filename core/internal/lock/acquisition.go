@@ -176,15 +176,23 @@ type turn struct {
 //
 // Lockers that want places, and stand together, have one turn. So a locker that wants a
 // place passes over no other.
+//
+// No turn begins later than the store keeps the lock: processes at the head of the list that
+// have died do not add up.
 func turnIn(list, id string, kind driver.Kind) (t turn) {
 	if list == "" {
 		return turn{named: true}
 	}
 	together := time.Duration(-1) // the patience of the places right before, if there are any
-	for t.rest = list; t.rest != ""; {
+	kept := reserved(list)
+	t.rest = list
+	for n := 0; t.rest != ""; n++ {
 		var entry string
 		entry, t.rest, _ = strings.Cut(t.rest, ",")
 		name, patience := driver.CutPatience(entry)
+		if kept && n >= driver.KeptFor {
+			patience = 0
+		}
 		if t.before == 0 && driver.TakesOffers(entry) {
 			patience = max(patience, driver.OfferLasts) // it has been offered the lock
 		}

@@ -24,7 +24,8 @@
 -- second, and so on. Lockers notice a release at different times, some only when they look.
 -- Without that time the lock would always go to the process that released it, or to the
 -- nearest. Where the first locker does not say how long it may take, a request without a
--- locker takes the lock nevertheless.
+-- locker takes the lock nevertheless. Where that time begins in the future, the clock was set
+-- back (late), and the time begins anew.
 WITH conf AS MATERIALIZED (
 	SELECT set_config('lock_timeout', $6::text, true) AS bound,
 		CASE current_setting('synchronous_commit') WHEN 'off' THEN set_config('synchronous_commit', 'on', true) END AS flush
@@ -47,6 +48,7 @@ WITH conf AS MATERIALIZED (
 	FOR NO KEY UPDATE OF l
 ), place AS MATERIALIZED (
 	SELECT p.*, p.holder IS NULL OR p.lease_until <= p.now AS free,
+		p.holder IS NULL AND p.lease_until > p.now + interval '1 second' AS late,
 		(SELECT min(w.i)::int FROM unnest(p.waiters) WITH ORDINALITY w (name, i)
 			WHERE p.waiter <> '' AND split_part(w.name, '~', 1) = split_part(p.waiter, '~', 1)) AS place,
 		cardinality(p.waiters) AS n
@@ -55,7 +57,7 @@ WITH conf AS MATERIALIZED (
 	-- opens is when this request may have the lock.
 	SELECT p.*, NOT p.free AND p.holder = p.owner AS mine,
 		CASE WHEN p.holder IS NOT NULL OR p.n = 0 OR p.place = 1 OR p.waiter = '' AND p.waiters[1] !~ '~[a-z]$' THEN p.now
-			ELSE p.lease_until + interval '1 millisecond' * (
+			ELSE CASE WHEN p.late THEN p.now ELSE p.lease_until END + interval '1 millisecond' * (
 				SELECT sum(
 					-- include patience.sql
 				) FROM unnest(p.waiters[1:least(coalesce(p.place, 5) - 1, 4)]) name)
@@ -71,8 +73,10 @@ WITH conf AS MATERIALIZED (
 	UPDATE interlock_lock l SET
 		owner = CASE WHEN v.granted THEN v.owner ELSE v.holder END,
 		token = CASE WHEN v.granted THEN greatest(v.token + 1, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint) ELSE v.token END,
-		lease_until = CASE WHEN v.granted THEN clock_timestamp() + v.ttl * interval '1 microsecond' ELSE v.lease_until END,
-		waiters = CASE WHEN NOT v.granted AND v.place IS NULL THEN v.waiters || v.waiter
+		lease_until = CASE WHEN v.granted THEN clock_timestamp() + v.ttl * interval '1 microsecond'
+			WHEN v.late THEN v.now ELSE v.lease_until END,
+		waiters = CASE WHEN NOT v.granted AND NOT v.enters THEN v.waiters
+			WHEN NOT v.granted AND v.place IS NULL THEN v.waiters || v.waiter
 			WHEN NOT v.granted THEN v.waiters[:v.place - 1] || v.waiter || v.waiters[v.place + 1:]
 			WHEN v.place IS NOT NULL THEN v.waiters[v.place + 1:]
 			WHEN v.rest <> '' THEN string_to_array(v.rest, ',')
@@ -80,7 +84,7 @@ WITH conf AS MATERIALIZED (
 		called_at = CASE WHEN NOT v.granted THEN v.called_at
 			WHEN v.n > 0 AND v.place IS DISTINCT FROM 1 THEN clock_timestamp() END
 	FROM verdict v
-	WHERE l.key = v.key AND CASE WHEN v.granted THEN NOT v.mine ELSE v.enters END
+	WHERE l.key = v.key AND CASE WHEN v.granted THEN NOT v.mine ELSE v.enters OR v.late END
 	RETURNING v.i, l.token
 ), added AS (
 	-- After the rows are locked, and in the order of the keys, for the reason above.
@@ -97,7 +101,7 @@ WITH conf AS MATERIALIZED (
 SELECT v.i, v.granted::int AS code, CASE WHEN v.mine THEN v.token ELSE coalesce(c.token, 0) END AS token,
 	CASE WHEN v.free THEN '' ELSE v.holder END AS holder,
 	(extract(epoch FROM CASE WHEN v.free THEN v.opens ELSE v.lease_until END - v.now) * 1000000)::bigint AS remains,
-	v.waiter <> '' AND (v.place IS NOT NULL OR c.i IS NOT NULL) AS listed
+	v.waiter <> '' AND (v.place IS NOT NULL OR c.i IS NOT NULL AND v.enters) AS listed
 FROM verdict v LEFT JOIN changed c ON c.i = v.i
 WHERE v.mine OR NOT v.granted OR c.i IS NOT NULL
 UNION ALL

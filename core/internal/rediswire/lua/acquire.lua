@@ -43,8 +43,6 @@ end
 local function contended()
 	-- include places.lua
 	-- include want.lua
-	local barrier = 1500 -- ms; a live locker asks again after 1 s at most
-
 	local function grant(lock, fence, owner, lease, keep, rest)
 		-- include grant.lua
 		return token
@@ -82,8 +80,8 @@ local function contended()
 			return grant(lock, fence, owner, lease, keep, q == '' and rest or uncalled(q))
 		end
 		local listed = enlist(lock, q, id, '')
-		local til = now + min(tonumber(left) or 0, barrier)
-		if til > max(now, tonumber(has[4]) or 0) then
+		local til = now + min(tonumber(left) or 0, longest)
+		if til > max(now, barrierOf(has[4], now)) then
 			pcall_('HSET', lock, 'b', format('%.0f', til))
 		end
 		local names = holders(lock, n)

@@ -51,7 +51,7 @@ end
 
 local function enter(held, lock, fence, owner, lease, keep, atmost, rest, id, tokens)
 	held = held or call('HMGET', lock, owner, 'q', 'm', 'b')
-	local mine, q, m, b = held[1], held[2] or '', held[3], tonumber(held[4]) or 0
+	local mine, q, m = held[1], held[2] or '', held[3]
 	local fresh = not m and call('EXISTS', lock) == 0
 	local kept = not m and not fresh and call('HMGET', lock, 'r', 'offer') or {}
 	local reserved, o = kept[1], kept[2]
@@ -79,7 +79,7 @@ local function enter(held, lock, fence, owner, lease, keep, atmost, rest, id, to
 		end
 		local n
 		n, earliest = sweep(lock, held, now)
-		local full = atmost > 0 and n >= atmost
+		local full, b = atmost > 0 and n >= atmost, barrierOf(held[4], now)
 		if full or b > now and not ahead(q, id) then
 			local ms, names = (full and earliest or b) - now, holders(lock, n)
 			want(lock, q, id, names)

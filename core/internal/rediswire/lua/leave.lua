@@ -80,7 +80,7 @@ end
 
 local function leave(held, lock, fence, owner, publish, waiter, atmost, token, keep)
 	held = held or call('HMGET', lock, owner, 'q', 'm', 'b')
-	local mine, q, barrier = held[1], held[2] or '', tonumber(held[4]) or 0
+	local mine, q = held[1], held[2] or ''
 	if not held[3] then
 		return absent(lock, owner, -call('EXISTS', lock))
 	elseif not mine then
@@ -88,7 +88,7 @@ local function leave(held, lock, fence, owner, publish, waiter, atmost, token, k
 	end
 	call('HDEL', lock, owner)
 	local now = clock()
-	local n = sweep(lock, held, now)
+	local n, barrier = sweep(lock, held, now), barrierOf(held[4], now)
 	if waiter ~= '' and not full(q) and not find(q, bare(waiter), 1, true) then
 		q = q == '' and '+' .. waiter or q .. ',+' .. waiter
 	end

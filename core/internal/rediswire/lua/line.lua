@@ -29,7 +29,6 @@ local id, left = match(ARGV[4], '^(.*)@(%d+)$')
 id = id or ARGV[4]
 local name, named = match(id, '^(.*)=(%d+)$')
 id = name or id
-local barrier = 1500 -- ms, as in acquire.lua
 local alone = 1500 -- ms for which the only caller is one without asking again
 
 local has = call('HMGET', lock, owner, 'q', 'm', 'b', 'r', 'offer')
@@ -85,7 +84,7 @@ local function refused(names, ms)
 		listed = (new == q or type(pcall_('HSET', lock, 'q', new)) == 'number') and 1 or 0
 	elseif id ~= '' then
 		local only = call('HMGET', line, 'w')[1]
-		if only and only ~= bare(id) then
+		if only and only ~= bare(id) and call('PTTL', line) <= alone then -- else the clock was set back
 			return {0}
 		end
 		number = 1
@@ -119,8 +118,8 @@ if n == 0 and owner ~= '' then
 	call('DEL', lock)
 	return granted(others == '' and rest or uncalled(others))
 end
-local til = now + min(tonumber(left) or 0, barrier)
-if til > max(now, tonumber(has[4]) or 0) then
+local til = now + min(tonumber(left) or 0, longest)
+if til > max(now, barrierOf(has[4], now)) then
 	pcall_('HSET', lock, 'b', format('%.0f', til))
 end
 return refused(holders(lock, n), max(1, min(poll, call('PTTL', lock) - linger)))

@@ -25,6 +25,7 @@ local ceil, max, min = math.ceil, math.max, math.min
 local room = 63 -- lockers in a list
 local linger = 1000 -- ms
 local poll = 1000 -- after how many ms a locker asks again at the latest where owners have places
+local longest = 1500 -- ms that a barrier keeps others out; a live locker asks again after poll at most
 local few = 16 -- up to how many holders are named
 local offer -- none: what is given up other than by release is not offered
 
@@ -143,7 +144,19 @@ local function opening(lock, q, id, reserved, o, named)
 		-- include offered.lua
 		ms = patience
 	end
-	return (behind and ms or reserved) - (reserved - call('PTTL', lock)), behind or without(q, id)
+	local left, all = call('PTTL', lock), tonumber(reserved)
+	if left > all then -- the clock was set back: the time begins anew
+		left = all
+		call('PEXPIRE', lock, all)
+	end
+	return (behind and min(ms, all) or all) - (all - left), behind or without(q, id)
+end
+
+-- barrierOf returns until when the barrier in a field keeps new places out. A barrier that ends later
+-- than any is of before the clock was set back, and is over.
+local function barrierOf(field, now)
+	local til = tonumber(field) or 0
+	return til <= now + longest and til or 0
 end
 
 -- absent returns -2 for an owner without a place if an operator has released the place, and

@@ -29,6 +29,7 @@ local function renew(lock, owner, lease, won)
 				call('DEL', lock)
 				call('HSET', lock, owner, string.match(owner, '%d+$'), unpack(rest ~= '' and {'q', rest} or {}))
 				call('PEXPIRE', lock, lease)
+				redis.pcall('PEXPIRE', lock .. ':fence', lease + 60000, 'GT') -- as an acquire keeps it
 			end
 			return rest ~= '' and 2 or 1
 		end
