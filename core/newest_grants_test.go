@@ -39,6 +39,33 @@ func TestTheNewestCallerDoesNotTakeTheNumberOfTheOneBefore(t *testing.T) {
 	})
 }
 
+// The store says that a caller is not the newest any more after its process has released the lock.
+// The caller behind it looks then, and waits in its place.
+func TestACallerBehindOneThatWasSupersededIsNotForgotten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := memstore.New()
+		a, b := newLocker(t, s), newLocker(t, s)
+		lease := held(t, a, t.Context(), "k")
+		first := comes(t, t.Context(), a, core.Newest())
+		s.Intercept(func(r memstore.Request) memstore.Fault {
+			if r.Op == memstore.Stand {
+				return memstore.Fault{After: 20 * time.Millisecond}
+			}
+			return memstore.Fault{}
+		})
+		second := comes(t, t.Context(), b, core.Newest()) // the process of the first asks about it
+		release(t, lease)
+		inTurn := comes(t, t.Context(), a)
+		works(t, second.holds())
+		time.Sleep(30 * time.Millisecond)
+		first.fails(core.ErrSuperseded)
+		inTurn.waiting()
+		release(t, second.lease)
+		time.Sleep(100 * time.Millisecond)
+		release(t, inTurn.holds())
+	})
+}
+
 // The only waiter behind a caller of its process that gets the lock says so to the store, and keeps
 // a second one out.
 func TestTheOnlyWaiterIsKnownBehindAGrantOnItsWay(t *testing.T) {

@@ -118,7 +118,9 @@ func (w *Waiter) stood(rep driver.Reply, fx *effects) {
 	case w.state != waiting:
 	case rep.Out:
 		l.failOne(w, w.outError(), fx)
-		if l.listed && l.phase != acquiring {
+		if l.phase == acquiring {
+			l.proceed(fx) // this process has released the lock meanwhile, and the next waiter has to ask
+		} else if l.listed {
 			l.declines(fx)
 		}
 	default:
