@@ -42,18 +42,20 @@ type attempt struct {
 	releaseLock func(context.Context)
 	leaseAround *leaseAround // of a guard around the engine; nil: there is none
 
-	// mu orders what changes the record on behalf of the handler: its end and a
-	// MarkEffect of a goroutine that it left behind, for one.
+	// mu guards what follows. Nothing waits for a store or a database under it: the end of the
+	// handler needs it, and a goroutine that the handler left behind may wait for a long time.
 	mu       sync.Mutex
 	ended    bool // the handler has, and what becomes of the record is being decided
 	marked   bool
-	unit     record.Unit // nil: the handler has no transaction
+	unit     record.Unit   // nil: the handler has no transaction
+	begun    chan struct{} // closed when the transaction has begun, or has failed to; nil: no caller begins it
 	overflow overflow
 	winner   record.CommitReply // of overflow == takenOver
 	broken   error              // of overflow == brokenOff: why
 
 	inside inside
 	calls  calls      // to other services
+	large  sync.Once  // of TooLarge
 	lease  claimLease // the watchdog's
 }
 
@@ -105,25 +107,46 @@ func (a *attempt) mark(ctx context.Context) error {
 	if a.engine == nil {
 		return nil
 	}
+	done, err := a.isMarked()
+	if !done && err == nil {
+		e := a.engine
+		switch err = e.store.Mark(ctx, e.markRequest(a)); {
+		case err == nil:
+			err = a.confirmMark()
+		case errors.Is(err, driver.ErrNotOwner):
+			e.watchdog.lose(a, core.ErrLost)
+			err = errTakenOver
+		default:
+			err = unavailable(err)
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("interlock: marking the effect: %w", err)
+	}
+	return nil
+}
+
+// isMarked reports whether the attempt is marked already. An error says why it cannot be.
+func (a *attempt) isMarked() (bool, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.marked && !a.ended {
-		return nil
+		return true, nil
 	}
-	if err := a.live(); err != nil {
-		return fmt.Errorf("interlock: marking the effect: %w", err)
+	return false, a.live()
+}
+
+// confirmMark notes that the store has the mark. If the handler has returned meanwhile, it was
+// decided without the mark what becomes of the record: a retry may be carried out, so the
+// effect must not happen.
+func (a *attempt) confirmMark() error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.ended {
+		return errReturned
 	}
-	e := a.engine
-	err := e.store.Mark(ctx, e.markRequest(a))
-	switch {
-	case err == nil:
-		a.marked = true
-		return nil
-	case errors.Is(err, driver.ErrNotOwner):
-		e.watchdog.lose(a, core.ErrLost)
-		return fmt.Errorf("interlock: marking the effect: %w: another attempt has taken over", core.ErrLost)
-	}
-	return fmt.Errorf("interlock: marking the effect: %w", unavailable(err))
+	a.marked = true
+	return nil
 }
 
 // markRequest is the request that marks the effect of an attempt.
@@ -183,51 +206,131 @@ func (a *attempt) Unwritten() {
 
 // TooLarge implements [endpoint.Attempt].
 func (a *attempt) TooLarge(status int) (send bool) {
+	a.large.Do(func() { a.outgrown(status) })
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.overflow == fits && a.unit != nil {
-		a.overflow = oversized
-	}
-	if a.overflow == fits && !a.section.BeginAnswer(success(a.protocol, status)) {
-		a.overflow = withheld
-	}
-	if a.overflow == fits {
-		a.overflow = sentUndecided
-		if a.engine.config.stores(classify(a.protocol, status), a.marked) {
-			a.overflow = sentDecided
-			// Under the lock, which is released when the handler is done.
-			reply, err := a.engine.commit(a.ctx, a, nil, nil)
-			if err == nil && !reply.Stored() {
-				a.overflow, a.winner = takenOver, reply
-			}
-		}
-	}
 	return a.overflow == sentUndecided || a.overflow == sentDecided
 }
 
-// Enlist implements [record.Enlist].
+// outgrown decides what becomes of an answer that has grown over the limit.
+func (a *attempt) outgrown(status int) {
+	a.mu.Lock()
+	switch {
+	case a.overflow != fits:
+	case a.unit != nil:
+		a.overflow = oversized
+	default:
+		a.overflow = sentUndecided // for now; from here on no transaction begins
+	}
+	undecided, marked := a.overflow == sentUndecided, a.marked
+	a.mu.Unlock()
+	if !undecided {
+		return
+	}
+	over, winner := a.sending(status, marked)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.overflow, a.winner = over, winner
+}
+
+// sending decides whether an answer may be sent ahead of its record, and stores that it is not
+// available if the answer is of a kind that is stored.
+func (a *attempt) sending(status int, marked bool) (over overflow, winner record.CommitReply) {
+	if !a.section.BeginAnswer(success(a.protocol, status)) {
+		return withheld, winner
+	}
+	if !a.engine.config.stores(classify(a.protocol, status), marked) {
+		return sentUndecided, winner
+	}
+	// Under the lock, which is released when the handler is done.
+	reply, err := a.engine.commit(a.ctx, a, nil, nil)
+	if err == nil && !reply.Stored() {
+		return takenOver, reply
+	}
+	return sentDecided, winner
+}
+
+// Enlist implements [record.Enlist]. One caller begins the transaction, and the others wait for
+// it.
 func (a *attempt) Enlist(
 	ctx context.Context, begin func(context.Context, record.Claim) (record.Unit, error),
 ) (record.Unit, error) {
 	if a.engine == nil {
 		return nil, ErrNoAttempt
 	}
+	for {
+		unit, begun, err := a.enlisted()
+		switch {
+		case unit != nil || err != nil:
+			return unit, err
+		case begun == nil:
+			return a.begin(ctx, begin)
+		}
+		select {
+		case <-begun:
+		case <-ctx.Done():
+			return nil, fmt.Errorf("interlock: beginning a transaction: %w", context.Cause(ctx))
+		}
+	}
+}
+
+// enlisted returns the transaction of the attempt, or a channel that is closed when another
+// caller has begun it. If it returns neither, the caller begins the transaction.
+func (a *attempt) enlisted() (unit record.Unit, begun <-chan struct{}, err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if err := a.live(); err != nil {
-		return nil, fmt.Errorf("interlock: beginning a transaction: %w", err)
+	switch err := a.enlists(); {
+	case err != nil:
+		return nil, nil, err
+	case a.unit == nil && a.begun == nil:
+		a.begun = make(chan struct{})
+		return nil, nil, nil
 	}
-	if a.overflow != fits {
-		return nil, fmt.Errorf("interlock: beginning a transaction: the response has been sent already: %w", errOversized)
+	return a.unit, a.begun, nil
+}
+
+// begin begins the transaction. The handler may return meanwhile: its answer does not wait, and
+// the transaction, which has no statement of the handler, is rolled back.
+func (a *attempt) begin(
+	ctx context.Context, begin func(context.Context, record.Claim) (record.Unit, error),
+) (record.Unit, error) {
+	defer func() { // also if begin panics
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		close(a.begun)
+		a.begun = nil
+	}()
+	unit, err := begin(ctx, record.Claim{Store: a.engine.store, ID: a.id, Token: a.token, Lease: a.engine.config.lease})
+	if err != nil {
+		return nil, err
 	}
-	if a.unit == nil {
-		unit, err := begin(ctx, record.Claim{Store: a.engine.store, ID: a.id, Token: a.token, Lease: a.engine.config.lease})
-		if err != nil {
-			return nil, err
-		}
+	if err := a.adopt(unit); err != nil {
+		_ = unit.Rollback(ctx) // what fails, the database rolls back
+		return nil, err
+	}
+	return unit, nil
+}
+
+// adopt makes a transaction that has begun the transaction of the attempt.
+func (a *attempt) adopt(unit record.Unit) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	err := a.enlists()
+	if err == nil {
 		a.unit = unit
 	}
-	return a.unit, nil
+	return err
+}
+
+// enlists returns why the attempt cannot have a transaction, or nil. The caller has a.mu.
+func (a *attempt) enlists() error {
+	if err := a.live(); err != nil {
+		return fmt.Errorf("interlock: beginning a transaction: %w", err)
+	}
+	if a.overflow != fits {
+		return fmt.Errorf("interlock: beginning a transaction: the response has been sent already: %w", errOversized)
+	}
+	return nil
 }
 
 // live returns why the attempt can begin nothing more, or nil. The caller has a.mu.

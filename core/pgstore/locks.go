@@ -43,12 +43,13 @@ func (s *Store) lock() *pglock.Store {
 
 func (l *locks) close() error {
 	l.mu.Lock()
-	defer l.mu.Unlock()
 	l.closed = true
-	if l.store == nil {
+	store := l.store
+	l.mu.Unlock() // a release does not wait until the store is closed
+	if store == nil {
 		return nil
 	}
-	return l.store.Close()
+	return store.Close()
 }
 
 // Acquire implements [driver.Store]. The store has exclusive locks only: a request for
