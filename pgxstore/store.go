@@ -41,6 +41,19 @@ func (s *Store) Close() error { return errors.Join(s.Store.Close(), s.db.Close()
 // Unwrap returns the store of package pgstore.
 func (s *Store) Unwrap() record.Store { return s.Store }
 
+// InTx is [pgstore.Store.InTx], with the transaction in the form of pgx: f runs in the
+// transaction of the request that ctx belongs to, or of a request without a record in a
+// transaction that is committed if f returns nil.
+func (s *Store) InTx(ctx context.Context, f func(tx pgx.Tx) error) error {
+	return s.Store.InTx(ctx, func(t *pgstore.Transaction) error {
+		tx, err := TxOn(t.Conn())
+		if err != nil {
+			return err
+		}
+		return f(tx)
+	})
+}
+
 // Tx returns the transaction of the request that ctx belongs to, in the form of pgx. It is
 // [pgstore.Tx], and both can be used in one request. Commit and Rollback return
 // [ErrNotYours] and do nothing. A statement that ends the transaction makes the outcome of

@@ -256,7 +256,7 @@ func (a *attempt) Enlist(
 	ctx context.Context, begin func(context.Context, record.Claim) (record.Unit, error),
 ) (record.Unit, error) {
 	if a.engine == nil {
-		return nil, ErrNoAttempt
+		return nil, record.ErrNoRecord
 	}
 	for {
 		unit, begun, err := a.enlisted()

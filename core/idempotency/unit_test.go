@@ -309,7 +309,7 @@ func TestEnlist(t *testing.T) {
 	inBubble(t, func(w *world) {
 		l := &ledger{store: w.store}
 		begin := func(context.Context, record.Claim) (record.Unit, error) { return &unit{ledger: l}, nil }
-		if _, err := record.Enlist(w.Context(), begin); !errors.Is(err, idempotency.ErrNoAttempt) {
+		if _, err := record.Enlist(w.Context(), begin); !errors.Is(err, idempotency.ErrNoAttempt) || errors.Is(err, record.ErrNoRecord) {
 			w.Errorf("outside of a request: %v", err)
 		}
 		var kept context.Context
@@ -331,7 +331,7 @@ func TestEnlist(t *testing.T) {
 		w.want(serve(w.Context(), w.engine(idempotency.Optional()), request{
 			protocol: endpoint.HTTP, method: "POST", path: "/payments", scope: "alice",
 		}, func(ctx context.Context, _ endpoint.Attempt) (endpoint.Response, bool) {
-			if _, err := record.Enlist(ctx, begin); !errors.Is(err, idempotency.ErrNoAttempt) {
+			if _, err := record.Enlist(ctx, begin); !errors.Is(err, idempotency.ErrNoAttempt) || !errors.Is(err, record.ErrNoRecord) {
 				w.Errorf("without a record: %v", err)
 			}
 			return endpoint.Response{Status: 200}, true

@@ -33,7 +33,8 @@ type Transaction struct {
 // and claims the fences of all locks that ctx runs under; later calls return the same.
 //
 // The error matches [record.ErrNoAttempt] if ctx does not belong to an idempotent
-// endpoint or the request has no record, [core.ErrConfig] if the records of the endpoint
+// endpoint, [record.ErrNoRecord] if the request has no record ([Store.InTx] serves it as
+// well), [core.ErrConfig] if the records of the endpoint
 // are not in a [Store] (or in a store that wraps it and has a method Unwrap() of an
 // [record.Store]), [core.ErrLost] if the claim is lost or the handler has returned,
 // and fencing.ErrStale if a later holder of a lock has begun. Any other error comes from

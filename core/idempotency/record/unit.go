@@ -66,13 +66,18 @@ var ErrEnded = errors.New("interlock: the handler has committed or rolled back t
 // endpoint: the middleware is missing, or the context was not passed on.
 var ErrNoAttempt = errors.New("interlock: the context is of no idempotent request")
 
+// ErrNoRecord says that a request to an idempotent endpoint has no record: it was let through
+// without a key (idempotency.Optional), while the store was away (idempotency.FailOpen), or
+// for its method. It matches [ErrNoAttempt].
+var ErrNoRecord = fmt.Errorf("%w: %w", ErrNoAttempt, errors.New("the request was let through without a record"))
+
 // Enlist returns the [Unit] of the attempt that ctx belongs to. The first call makes it
 // with begin; later calls return the same. It is for packages that connect a database
 // to the engine. Handlers call the function of such a package (pgstore.Tx).
 //
 // The error is begin's, and then the next call begins anew. Otherwise it matches
-// [ErrNoAttempt] if ctx does not belong to an idempotent endpoint or the request has no
-// record (idempotency.Optional, idempotency.FailOpen, a method without effects), and what
+// [ErrNoAttempt] if ctx does not belong to an idempotent endpoint, [ErrNoRecord] if the request
+// has no record, and what
 // idempotency.MarkEffect returns if the claim is lost or the handler has returned.
 // Enlist is safe for concurrent use.
 func Enlist(ctx context.Context, begin func(context.Context, Claim) (Unit, error)) (Unit, error) {
