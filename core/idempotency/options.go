@@ -120,8 +120,10 @@ func (c *config) set(to *time.Duration, option string, d, least, most time.Durat
 // authentication in front has left it. [core.FromContext] makes such a function;
 // [core.RequestFunc] says what f may return, and how f finds what gin and echo keep
 // in their own contexts. The store keeps only a hash of the principal. A request
-// without a principal is refused ([reason.NoPrincipal]). Required, unless
-// [Global] is given.
+// without a principal is refused ([reason.NoPrincipal]), and so is a principal that begins with
+// "interlock ". Let the principal be a person or an account, and no credential (a session, a
+// token, an API key): a client that renews it and sends the request again has another principal
+// then, and the request is carried out twice. Required, unless [Global] is given.
 //
 //	idempotency.New(store, idempotency.Scope(core.FromContext("user")))
 func Scope(f core.RequestFunc) Option {

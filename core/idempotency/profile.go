@@ -59,11 +59,12 @@ func PerEndpoint() Option {
 // EndpointScope returns the scope of a key under [PerEndpoint]. principal is what the function
 // given to [Scope] returns, empty under [Global]. path is the path of the request as [Parts]
 // has it: decoded, with %25 for a percent sign and %2F for a slash inside a segment. In gRPC
-// the method is empty, and the path the full method. The scope is "POST /payments alice", with
-// the path escaped.
+// the method is empty, and the path the full method. The scope is "interlock endpoint POST
+// /payments alice", with the path escaped.
 func EndpointScope(principal, method, path string) string {
-	// An escaped path has no space: no two endpoints and principals make one text.
-	return method + " " + (&url.URL{Path: path}).EscapedPath() + " " + principal
+	// An escaped path has no space: no two endpoints and principals make one text. No principal
+	// begins like it.
+	return reservedScope + "endpoint " + method + " " + (&url.URL{Path: path}).EscapedPath() + " " + principal
 }
 
 // contradiction returns an error for an option that the profile's protocol forbids.

@@ -121,6 +121,25 @@ func TestScopesOfEndpointsAreDistinct(t *testing.T) {
 	}
 }
 
+// Two endpoints of one service have engines with one store, and only one has PerEndpoint. A
+// client that may choose its name must not get another client's answers by it.
+func TestAPrincipalCannotNameTheScopeOfAnotherPrincipal(t *testing.T) {
+	inBubble(t, func(w *world) {
+		n := 0
+		w.want(serve(w.Context(), w.engine(idempotency.PerEndpoint()), post("k"), answers(200, &n)), "200 run 1")
+		for _, c := range []struct{ principal, want string }{
+			{"POST /payments alice", "200 run 2"},
+			{idempotency.EndpointScope("alice", "POST", "/payments"), "idempotency-no-principal"},
+			{idempotency.ServiceScope("shop", "alice"), "idempotency-no-principal"},
+			{"interlock function\x00alice", "idempotency-no-principal"},
+		} {
+			q := post("k")
+			q.scope = c.principal
+			w.want(serve(w.Context(), w.engine(), q, answers(200, &n)), c.want)
+		}
+	})
+}
+
 // A profile is more than a form: an option that breaks a rule of its protocol is refused.
 func TestAProfileRefusesWhatItsProtocolForbids(t *testing.T) {
 	const agentic, universal = reason.AgenticCommerce, reason.UniversalCommerce

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"time"
 
 	"github.com/interlock-go/interlock/core"
@@ -160,11 +161,21 @@ func (e *Engine) principal(ctx context.Context, call endpoint.Call) (string, err
 		return "", nil
 	}
 	scope, err := e.config.scope(ctx, handed.Request(call))
-	if err == nil && scope == "" {
+	switch {
+	case err != nil:
+	case scope == "":
 		err = endpoint.ErrNoPrincipal
+	case strings.HasPrefix(scope, reservedScope):
+		err = errReservedScope
 	}
 	return scope, err
 }
+
+// reservedScope begins the scopes of endpoints, services and functions. A principal that begins
+// like that could name the scope of another principal there.
+const reservedScope = "interlock "
+
+var errReservedScope = fmt.Errorf("%w: a principal that begins with %q is refused", endpoint.ErrNoPrincipal, reservedScope)
 
 // unscoped makes the refusal of a request whose principal was not found. What is
 // most often a mistake of the server is logged, since the client is not told.

@@ -1,7 +1,7 @@
 -- Gives up a claim as if it had never been made. If it had taken over from an earlier
 -- claim, the earlier claim is left, and has lapsed: a request was begun before, and the next
 -- claim has to know. The statement waits for a transaction that is just committing the
--- record.
+-- record. A row that is remembered for longer than its response was kept stays.
 --
 -- $1 id  $2 token
 -- $3 lock_timeout: for how many ms the statement waits for the lock of a row
@@ -11,6 +11,13 @@ WITH conf AS MATERIALIZED (
 ), gone AS (
 	DELETE FROM interlock_record USING conf
 	WHERE id = $1::text AND token = $2::text AND state = 'c' AND keep_until > clock_timestamp() AND generation = 1
+		AND coalesce(stone_until <= statement_timestamp(), true)
+	RETURNING waits
+), remembered AS (
+	UPDATE interlock_record SET token = '-', keep_until = clock_timestamp(), lease_until = clock_timestamp()
+	FROM conf
+	WHERE id = $1::text AND token = $2::text AND state = 'c' AND keep_until > clock_timestamp() AND generation = 1
+		AND stone_until > statement_timestamp()
 	RETURNING waits
 ), left_over AS (
 	UPDATE interlock_record SET token = '-', generation = generation - 1, lease_until = clock_timestamp()
@@ -18,6 +25,6 @@ WITH conf AS MATERIALIZED (
 	WHERE id = $1::text AND token = $2::text AND state = 'c' AND keep_until > clock_timestamp() AND generation > 1
 	RETURNING waits
 ), given_up AS (
-	SELECT waits FROM gone UNION ALL SELECT waits FROM left_over
+	SELECT waits FROM gone UNION ALL SELECT waits FROM remembered UNION ALL SELECT waits FROM left_over
 )
 SELECT count(*), coalesce(bool_or(waits), false) FROM given_up

@@ -13,12 +13,12 @@ WITH conf AS MATERIALIZED (
 	-- again on the newest version of a row that another claim has just changed.
 	UPDATE interlock_record AS r SET
 		token = $2::text, fingerprint = $3::bytea, state = 'c', marked = $6::boolean, waits = false,
-		response = NULL, stone_until = NULL,
+		response = NULL,
 		generation = CASE WHEN r.keep_until > clock_timestamp() THEN r.generation + 1 ELSE 1 END,
 		lease_until = clock_timestamp() + $4::bigint * interval '1 microsecond',
 		keep_until = greatest(r.keep_until, clock_timestamp() + $5::bigint * interval '1 microsecond'),
-		sweep_hour = floor(extract(epoch FROM
-			greatest(r.keep_until, clock_timestamp() + $5::bigint * interval '1 microsecond')) / 3600)::integer + 1
+		sweep_hour = greatest(r.sweep_hour, floor(extract(epoch FROM
+			greatest(r.keep_until, clock_timestamp() + $5::bigint * interval '1 microsecond')) / 3600)::integer + 1)
 	FROM conf
 	WHERE r.id = $1::text AND (
 		r.keep_until <= clock_timestamp()

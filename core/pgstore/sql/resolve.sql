@@ -1,7 +1,8 @@
 -- Settles a record whose outcome is unknown, by what an operator has found out.
 --
 -- $1 id  $2 token, a new one: the request that had the claim can change nothing any more
--- $3 response; NULL: there was no effect, and the record goes
+-- $3 response; NULL: there was no effect, and the record goes. A row that is remembered for
+--    longer than its response was kept stays
 -- $4 a claim that lapsed is unknown also if it is not marked
 -- $5 retention, $6 for how much longer the key is remembered, in µs
 -- $7 lock_timeout: for how many ms the statement waits for the lock of a row
@@ -10,6 +11,14 @@ WITH conf AS MATERIALIZED (
 ), gone AS (
 	DELETE FROM interlock_record AS r USING conf WHERE $3::bytea IS NULL AND r.id = $1::text AND r.state = 'c'
 		AND r.keep_until > clock_timestamp() AND r.lease_until <= clock_timestamp() AND (r.marked OR $4::boolean)
+		AND coalesce(r.stone_until <= statement_timestamp(), true)
+	RETURNING r.id
+), remembered AS (
+	UPDATE interlock_record AS r SET token = '-', keep_until = clock_timestamp()
+	FROM conf
+	WHERE $3::bytea IS NULL AND r.id = $1::text AND r.state = 'c'
+		AND r.keep_until > clock_timestamp() AND r.lease_until <= clock_timestamp() AND (r.marked OR $4::boolean)
+		AND r.stone_until > statement_timestamp()
 	RETURNING r.id
 ), answered AS (
 	UPDATE interlock_record AS r SET token = $2::text, state = 'd', response = $3::bytea,
@@ -25,5 +34,5 @@ WITH conf AS MATERIALIZED (
 	RETURNING r.id
 )
 -- Whether it was resolved: now, or by an earlier try with the same token.
-SELECT EXISTS (SELECT FROM gone) OR EXISTS (SELECT FROM answered)
+SELECT EXISTS (SELECT FROM gone) OR EXISTS (SELECT FROM remembered) OR EXISTS (SELECT FROM answered)
 	OR EXISTS (SELECT FROM interlock_record WHERE id = $1::text AND token = $2::text AND state = 'd')

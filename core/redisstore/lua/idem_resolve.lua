@@ -13,13 +13,17 @@ local r = redis.call('HMGET', KEYS[1], 'v', 't', 's', 'u', 'm')
 local ends = tonumber(r[4])
 if not r[2] then
 	return 'known'
-elseif r[1] ~= '1' or not ends then
+elseif r[1] ~= '1' then
 	return 'damaged'
 elseif r[2] == ARGV[1] then
 	return 'resolved' -- by an earlier try
+elseif r[3] == 'd' or r[3] == 'x' then
+	return 'known' -- without a lease, if a commit has written the record anew
+elseif r[3] ~= 'c' or not ends then
+	return 'damaged'
 end
 local t = redis.call('TIME')
-if r[3] ~= 'c' or t[1] * 1000 + math.floor(t[2] / 1000) < ends or not (r[5] or ARGV[4] == '1') then
+if t[1] * 1000 + math.floor(t[2] / 1000) < ends or not (r[5] or ARGV[4] == '1') then
 	return 'known'
 end
 if ARGV[2] == '' then

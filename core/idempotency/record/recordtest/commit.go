@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/rand"
+	"errors"
 	"sync"
 	"time"
 
@@ -86,6 +87,11 @@ func (s *suite) commitGone() {
 	s.forget(b)
 	s.stored(b.commit(nil))
 	s.find(b.again(), record.StateUnavailable)
+	for _, done := range []attempt{a, b} {
+		if err := s.store.Resolve(s.Context(), done.again().resolution([]byte("found"))); !errors.Is(err, record.ErrNotUnknown) {
+			s.Errorf("Resolve of a record that a commit wrote anew: %v; want ErrNotUnknown", err)
+		}
+	}
 }
 
 func (s *suite) commitOthers() {

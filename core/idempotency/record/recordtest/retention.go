@@ -155,7 +155,16 @@ func (s *suite) tombstones() {
 		}
 	}
 	s.powerless(a)
-	s.grant(a.other(), 1) // of a rule that has no tombstones
+	// A rule that has no tombstones takes the key, and does not end the tombstone.
+	b := s.grant(a.other(), 1)
+	s.abandon(b, nil)
+	s.find(a.again(), record.StateExpired, tombstone)
+	c := s.grant(a.other(), 1, strict, leased(tiny))
+	s.lapse(c)
+	if err := s.store.Resolve(s.Context(), c.again().resolution(nil)); err != nil {
+		s.Errorf("Resolve without an envelope: %v", err)
+	}
+	s.find(a.again(), record.StateExpired, tombstone)
 
 	nothing := s.claimed(leased(tiny), retained(brief))
 	req := nothing.commit(nil)
@@ -165,10 +174,10 @@ func (s *suite) tombstones() {
 
 	s.expires(s.resolved(brief, brief, kept))
 
-	b := s.claimed(leased(tiny), retained(brief))
-	req = b.commit([]byte("answer"))
+	ending := s.claimed(leased(tiny), retained(brief))
+	req = ending.commit([]byte("answer"))
 	req.Retention, req.Tombstone = brief, brief
 	s.stored(req)
-	c := b.other()
-	s.until("a tombstone ends", func() bool { return s.ask(c, tombstone).State == record.StateGranted })
+	other := ending.other()
+	s.until("a tombstone ends", func() bool { return s.ask(other, tombstone).State == record.StateGranted })
 }
