@@ -71,7 +71,9 @@
 // # Call
 //
 // [UnaryClientRetry] sends a unary call again that the server refused with RetryInfo.
-// [UnaryClientIdempotencyKey] gives each call a key, which is the same in all tries.
+// [UnaryClientIdempotencyKey] gives each call a key, which is the same in all tries, and inside
+// a handler in all attempts. If a call may have been carried out, its error is an
+// idempotency.RequestError with the key.
 //
 //	client := connect.NewClient(transport, connectlock.UnaryClientIdempotencyKey(), connectlock.UnaryClientRetry())
 package connectlock

@@ -165,8 +165,9 @@ func hint(method string, err error) (delay time.Duration, why reason.Reason, ok 
 // UnaryClientIdempotencyKey returns an interceptor that gives calls the metadata
 // idempotency-key, unless they have it. methods are the full methods that get a key
 // ("/bank.v1.Bank/Pay"); without any it is every method that does not declare NO_SIDE_EFFECTS.
-// Name them on a connection with other methods, or reads get keys too. The interceptor is safe
-// for concurrent use. Put it before the interceptor that retries; otherwise each try has another
+// Name them on a connection with other methods, or reads get keys too, and a handler that makes
+// two equal reads at once gets [idempotency.ErrUnnamedCall]. The interceptor is safe for
+// concurrent use. Put it before the interceptor that retries; otherwise each try has another
 // key:
 //
 //	grpc.WithChainUnaryInterceptor(grpclock.UnaryClientIdempotencyKey(), grpclock.UnaryClientRetry())

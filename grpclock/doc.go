@@ -231,7 +231,9 @@
 //
 // [UnaryClientRetry] sends a call again that the server refused with RetryInfo.
 // [UnaryClientIdempotencyKey] gives each logical call a key, which is the same in
-// all tries.
+// all tries, and inside a handler in all attempts. If a call may have been carried out, its
+// error is an [idempotency.RequestError] with the key. A handler that returns such an error
+// answers UNKNOWN, which is not stored.
 //
 //	grpc.WithChainUnaryInterceptor(grpclock.UnaryClientIdempotencyKey(), grpclock.UnaryClientRetry())
 package grpclock

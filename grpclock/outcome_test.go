@@ -145,6 +145,34 @@ func TestOnlyTheNamedMethodsGetKeys(t *testing.T) {
 	}
 }
 
+// A gateway whose call to a ledger ends with the refusal of a proxy does not know whether the
+// ledger has paid.
+func TestAnUnknownOutcomeIsNotStoredAsTheAnswerOfAGateway(t *testing.T) {
+	var denies atomic.Bool
+	denies.Store(true)
+	proxy := func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
+		if denies.Load() {
+			return nil, status.Error(codes.PermissionDenied, "not you")
+		}
+		return next(ctx, req)
+	}
+	ledger := idempotentBank(t, func(context.Context, string) (string, error) { return "paid", nil }, proxy)
+	pay := testpb.NewBankClient(dial(t, ledger, grpc.WithChainUnaryInterceptor(grpclock.UnaryClientIdempotencyKey())))
+	gateway := idempotentBank(t, func(ctx context.Context, id string) (string, error) {
+		reply, err := pay.Try(ctx, &testpb.Request{Id: id})
+		return reply.GetText(), err
+	})
+	client := testpb.NewBankClient(dial(t, gateway))
+	ctx := metadata.AppendToOutgoingContext(t.Context(), grpclock.IdempotencyKey, "order-17")
+	if _, err := client.Try(ctx, &testpb.Request{Id: "1"}); status.Code(err) != codes.Unknown {
+		t.Errorf("%v; want UNKNOWN", err)
+	}
+	denies.Store(false)
+	if reply, err := client.Try(ctx, &testpb.Request{Id: "1"}); err != nil || reply.GetText() != "paid" {
+		t.Errorf("%v, %v; want the answer of the ledger", reply, err)
+	}
+}
+
 // A gateway in front of a ledger dies after the ledger's answer, and its client asks again.
 func TestAGatewayThatIsAskedAgainPaysOnce(t *testing.T) {
 	var paid atomic.Int32

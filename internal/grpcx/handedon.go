@@ -6,9 +6,12 @@ import (
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/interlock-go/interlock/core/idempotency"
 )
 
 // refused is the error that Status makes of a refusal in this process. Its type
@@ -30,11 +33,16 @@ func (e *handedOn) GRPCStatus() *status.Status { return e.st }
 // HandedOn takes the retry hint from an error that a handler got of another
 // server's guard and hands on to its own client: the hint says that the other
 // handler did not run, and this one did. The trailer -1 tells a retry policy the
-// same. Other errors are returned as they are, and so are refusals of this
+// same. An error that leaves the outcome of a further call unknown has the code UNKNOWN: the code
+// of a proxy (PERMISSION_DENIED) would be stored as the answer. Other errors are returned as they are, and so are refusals of this
 // process, which come from an interceptor further inside.
 func HandedOn(ctx context.Context, err error) error {
 	if err == nil {
 		return nil
+	}
+	var request *idempotency.RequestError
+	if errors.As(err, &request) && errors.Is(err, idempotency.ErrOutcomeUnknown) {
+		return &handedOn{err, status.New(codes.Unknown, "The outcome of a call to another service is not known.")}
 	}
 	var own *refused
 	st, ok := status.FromError(err)
