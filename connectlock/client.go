@@ -114,8 +114,11 @@ func (t *tries) Receive(reply any) error {
 			first = false
 			err := told(t.latest().Receive(reply))
 			for _, o := range opts {
-				if header, ok := o.(grpc.HeaderCallOption); ok {
-					*header.HeaderAddr = toMD(info.ResponseHeader())
+				switch o := o.(type) {
+				case grpc.HeaderCallOption:
+					*o.HeaderAddr = toMD(info.ResponseHeader())
+				case grpc.TrailerCallOption:
+					*o.TrailerAddr = toMD(info.ResponseTrailer())
 				}
 			}
 			return err
@@ -228,7 +231,7 @@ func (k *keyed) result(err error) error {
 		return nil
 	}
 	c := grpcx.NewCalling(k.ctx, k.spec.Procedure, k.req, toMD(k.info.RequestHeader()))
-	a, _ := c.After(told(err), toMD(k.info.ResponseHeader()), true)
+	a, _ := c.After(told(err), metadata.Join(toMD(k.info.ResponseHeader()), toMD(k.info.ResponseTrailer())), true)
 	return c.Result(c.Known.After(a), err, grpcx.LostPause)
 }
 

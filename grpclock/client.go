@@ -212,13 +212,13 @@ func try(c *grpcx.Calling, cc *grpc.ClientConn, invoke func(...grpc.CallOption) 
 	if c.Key == "" {
 		return c.After(invoke(opts...), nil, true)
 	}
-	var header metadata.MD
+	var header, trailer metadata.MD
 	var server peer.Peer
 	// The options of the caller keep their place and see the same.
-	err := invoke(append(slices.Clip(opts), grpc.Header(&header), grpc.Peer(&server))...)
+	err := invoke(append(slices.Clip(opts), grpc.Header(&header), grpc.Trailer(&trailer), grpc.Peer(&server))...)
 	sent := cc == nil || server.Addr != nil
 	if cc != nil && err != nil && cc.GetMethodConfig(c.Method).RetryPolicy != nil {
 		c.Lost() // one of the policy's tries, perhaps
 	}
-	return c.After(err, header, sent)
+	return c.After(err, metadata.Join(header, trailer), sent)
 }

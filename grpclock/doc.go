@@ -226,6 +226,7 @@
 //
 // A client that cannot wait for that sends Grpc-Metadata-Idempotency-Key. A replay is marked
 // by Grpc-Metadata-Idempotent-Replayed, unless WithOutgoingHeaderMatcher says otherwise.
+// httplock.Transport reads it. Refusals have no mark in HTTP behind a gateway.
 //
 // # Call
 //

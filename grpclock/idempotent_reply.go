@@ -89,23 +89,23 @@ func statusOf(err error) *status.Status {
 func (r *recorder) send(ctx context.Context) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	_ = grpc.SetHeader(ctx, marked(r.header))
-	_ = grpc.SetTrailer(ctx, r.trailer)
+	_ = grpc.SetHeader(ctx, r.header)
+	_ = grpc.SetTrailer(ctx, marked(r.trailer))
 }
 
-// marked returns the metadata of a handler's answer with the mark of an idempotent method.
-func marked(header metadata.MD) metadata.MD {
-	header = metadata.Join(header)
-	header.Set(idempotency.ResultHeader, idempotency.ResultAnswered)
-	return header
+// marked returns the trailer of a handler's answer with the mark of an idempotent method. A header
+// would keep a retry policy of a client from sending a failed call again.
+func marked(trailer metadata.MD) metadata.MD {
+	trailer = metadata.Join(trailer)
+	trailer.Set(idempotency.ResultHeader, idempotency.ResultAnswered)
+	return trailer
 }
 
 // replay sends a stored response.
 func (m *idempotent) replay(ctx context.Context, r *endpoint.Response) (any, error) {
-	header := marked(r.Header)
-	header.Set(idempotency.ReplayedHeader, "true")
+	header := metadata.Join(r.Header, metadata.Pairs(idempotency.ReplayedHeader, "true"))
 	_ = grpc.SetHeader(ctx, header)
-	_ = grpc.SetTrailer(ctx, r.Trailer)
+	_ = grpc.SetTrailer(ctx, marked(r.Trailer))
 	if code := codes.Code(r.Status); code != codes.OK { //nolint:gosec // written by answer
 		st := &spb.Status{}
 		if err := proto.Unmarshal(r.Body, st); err != nil {

@@ -173,6 +173,23 @@ func TestAnUnknownOutcomeIsNotStoredAsTheAnswerOfAGateway(t *testing.T) {
 	}
 }
 
+// A retry policy does not send a call again once it has a header of the response.
+func TestAMarkDoesNotKeepAPolicyFromRetrying(t *testing.T) {
+	runs := 0
+	l := idempotentBank(t, func(context.Context, string) (string, error) {
+		if runs++; runs == 1 {
+			return "", status.Error(codes.Unavailable, "not now")
+		}
+		return "paid", nil
+	})
+	client := testpb.NewBankClient(dial(t, l, grpc.WithChainUnaryInterceptor(grpclock.UnaryClientIdempotencyKey()), grpc.WithDefaultServiceConfig(
+		`{"methodConfig": [{"name": [{"service": "interlock.test.v1.Bank"}], "retryPolicy": {
+			"maxAttempts": 3, "initialBackoff": "0.001s", "maxBackoff": "0.001s", "backoffMultiplier": 1, "retryableStatusCodes": ["UNAVAILABLE"]}}]}`)))
+	if reply, err := client.Try(t.Context(), &testpb.Request{Id: "1"}); err != nil || reply.GetText() != "paid" || runs != 2 {
+		t.Errorf("%v, %v after %d runs; want the second run's answer", reply, err, runs)
+	}
+}
+
 // A gateway in front of a ledger dies after the ledger's answer, and its client asks again.
 func TestAGatewayThatIsAskedAgainPaysOnce(t *testing.T) {
 	var paid atomic.Int32

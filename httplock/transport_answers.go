@@ -24,7 +24,7 @@ func (t *Transport) meaning(res *http.Response) asked.Answer {
 	refusal, refused := asked.Marked(mark)
 	a := asked.Answer{Status: "status " + res.Status}
 	switch {
-	case res.Header.Get(idempotency.ReplayedHeader) == "true":
+	case isReplay(res):
 		a.Kind = asked.Stored
 		if status >= http.StatusInternalServerError { // it may have had its effect before
 			a.Kind = asked.FailedForGood
@@ -47,6 +47,12 @@ func (t *Transport) meaning(res *http.Response) asked.Answer {
 		a.Kind = asked.Stored
 	}
 	return a
+}
+
+// isReplay reports whether a response is marked as a stored one. Behind a grpc-gateway the field
+// has a prefix.
+func isReplay(res *http.Response) bool {
+	return res.Header.Get(idempotency.ReplayedHeader) == "true" || res.Header.Get("Grpc-Metadata-"+idempotency.ReplayedHeader) == "true"
 }
 
 // isNotNow reports whether an idempotent endpoint gives the key up after such an answer.

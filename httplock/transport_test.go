@@ -120,6 +120,7 @@ func TestTransportSendsARequestAgainUntilItIsAnswered(t *testing.T) {
 		{"a profile: the outcome is unknown", answers{says(500, "type", "idempotency-outcome-unknown")}, 1, 0, idempotency.ErrOutcomeUnknown, 0},
 		{"a profile: used for another request", answers{says(409, "type", "idempotency-key-reused")}, 1, 0, idempotency.ErrKeyReused, 0},
 		{"a profile: in flight", answers{says(503, "type", "idempotency-in-flight", "Retry-After", "1"), says(201)}, 2, 201, nil, time.Second},
+		{"a replay behind a grpc-gateway", answers{breaks, says(404, "Grpc-Metadata-Idempotent-Replayed", "true")}, 2, 404, nil, 0},
 		{"used for another request", answers{says(422, "type", "idempotency-key-reused")}, 1, 0, idempotency.ErrKeyReused, 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -14,7 +14,7 @@ const (
 	// ResultHeader marks the responses of guards and idempotent endpoints over HTTP, so that a
 	// client can tell them from the responses of a proxy, or of middleware in front. It is
 	// [ResultAnswered], or the reason of a refusal ([reason.Reason]), which has the parameter
-	// ";ran" if the handler ran. In gRPC the answer of a handler has it, in lower case.
+	// ";ran" if the handler ran. In gRPC the trailer of a handler's answer has it, in lower case.
 	ResultHeader = "Interlock-Result"
 	// ResultAnswered marks the answer of the handler of an idempotent endpoint, also where it
 	// is replayed.

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net"
 	"slices"
-	"strings"
 	"time"
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
@@ -90,9 +89,9 @@ func NewCalling(ctx context.Context, method string, msg any, md metadata.MD) *Ca
 func (c *Calling) Lost() { c.Known.After(asked.Answer{Kind: asked.Unanswered}) }
 
 // After counts a try, and translates what it brought.
-func (c *Calling) After(err error, header metadata.MD, sent bool) (asked.Answer, error) {
+func (c *Calling) After(err error, md metadata.MD, sent bool) (asked.Answer, error) {
 	c.Tries++
-	return Meaning(c.Method, err, header, sent), err
+	return Meaning(c.Method, err, md, sent), err
 }
 
 // Result returns the error of the call.
@@ -104,9 +103,9 @@ func (c *Calling) Result(step asked.Step, err error, pause time.Duration) error 
 	return &idempotency.RequestError{Key: c.Key, Tries: c.Tries, RetryAfter: max(pause, LostPause), Err: fmt.Errorf("%w: %w", step.Err, err)}
 }
 
-// Meaning translates what a client got of a call. header is the metadata of the response. sent
-// says that the call may have reached a server.
-func Meaning(method string, err error, header metadata.MD, sent bool) asked.Answer {
+// Meaning translates what a client got of a call. md is the metadata of the response, header and
+// trailer. sent says that the call may have reached a server.
+func Meaning(method string, err error, md metadata.MD, sent bool) asked.Answer {
 	if err == nil {
 		return asked.Answer{Kind: asked.Success}
 	}
@@ -116,10 +115,8 @@ func Meaning(method string, err error, header metadata.MD, sent bool) asked.Answ
 		a.Kind, a.Reason, a.Ran = asked.Refused, reason.Reason(info.GetReason()), info.GetMetadata()[RanKey] == "true"
 		return a
 	}
-	// Names in metadata are in lower case.
-	replayed := header.Get(strings.ToLower(idempotency.ReplayedHeader))
-	marked := header.Get(strings.ToLower(idempotency.ResultHeader))
-	own := len(replayed) > 0 || len(marked) > 0
+	replayed := md.Get(idempotency.ReplayedHeader)
+	own := len(replayed) > 0 || len(md.Get(idempotency.ResultHeader)) > 0
 	switch st.Code() {
 	case codes.Canceled, codes.Unknown, codes.DeadlineExceeded, codes.Internal, codes.Unavailable:
 		switch {
