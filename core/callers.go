@@ -126,8 +126,8 @@ func (l *Locker) join(ctx context.Context, keys []string, kind driver.Kind, held
 	}
 	l.chains.n.Add(1)
 	l.chains.mu.Unlock()
-	// A refusal from here on finds the request in the list. An earlier one is known to the
-	// lock, which is looked at after the request was listed: neither is missed.
+	// A refusal from here on finds the request in the list. The lock knows the owners of an
+	// earlier refusal, and HeldBy reads them after the request was listed: neither is missed.
 	for _, key := range keys {
 		if held.hold(l.locks.HeldBy(key, kind)) {
 			l.chains.mu.Lock()
@@ -159,9 +159,9 @@ func (c *chain) leave() (closed bool) {
 	return c.closed
 }
 
-// refused is told that the store refused a request of this process, of any caller, since
-// owners hold the lock. A request for a place says nothing about exclusive requests, and the
-// other way round.
+// refused ends the waits of requests for a key whose callers are among its owners. The table
+// calls it after each refusal of the store, for any caller of this process. A refused place
+// says nothing about exclusive requests, and the other way round.
 func (c *chains) refused(key string, kind driver.Kind, owners string) {
 	if c.n.Load() == 0 || owners == "" {
 		return

@@ -102,6 +102,9 @@ func _(ctx context.Context, locker *core.Locker, store idempotency.Store) error 
 	server := mcp.NewServer(&mcp.Implementation{Name: "bank", Version: "v1.0.0"}, nil)
 	once, alone := mcplock.Tools{"pay": engine.With(idempotency.Under(debit))}, mcplock.Rules{"debit": debit}
 	err = mcplock.Protect(ctx, server, alone, once)
+	if err != nil {
+		return err
+	}
 	tools := server
 	err = mcplock.Protect(ctx, tools, mcplock.Rules{"debit": debit}, nil)
 	return err

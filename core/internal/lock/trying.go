@@ -109,6 +109,7 @@ func (t *try) done(w *Waiter, a answer, deadline clock.Instant) (s step) {
 		a.orphaned = table.reaper.reap(l.key, a.Holder)
 	}
 	told := a.err == nil && !a.Granted && !a.Full && table.Refused != nil
+	kind := t.request.Kind // the try may be used again after the event
 	now := table.Clock.Now()
 	l.shard.event(l, func(fx *effects) {
 		l.answered(now, t, w, a, fx)
@@ -121,7 +122,7 @@ func (t *try) done(w *Waiter, a answer, deadline clock.Instant) (s step) {
 	})
 	if told {
 		// After the holder was noted: HeldBy has it, or the caller that asks is listed.
-		table.Refused(l.key, t.request.Kind, a.Holder)
+		table.Refused(l.key, kind, a.Holder)
 	}
 	table.work.done()
 	return s
