@@ -1,15 +1,18 @@
 package fleet
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/interlock-go/interlock/core/driver"
 	"github.com/interlock-go/interlock/core/internal/ident"
+	"github.com/interlock-go/interlock/core/internal/rediswire"
 )
 
 // releaseWithin bounds a release, with all its tries.
@@ -25,7 +28,8 @@ const releaseWithin = 10 * time.Second
 // finds it out at its next renewal, which with the default lease is up to 10 s later, or when
 // it asks the store (core.Commit, core.Lease.Check). Until then its handler works on, beside the
 // next holder. Use it for a process that is known to be dead or stuck, or whose writes are
-// fenced. Tokens still grow: the fence stays.
+// fenced. Tokens still grow: the fence stays. The log of the holder's process then says who
+// released the lock, and on which host: the user and host of this process.
 //
 // The errors are [ErrNoGrant], [ErrVoted], and two errors of the store:
 // [driver.ErrUnavailable], which also says which right is missing, and [driver.ErrNotReady].
@@ -54,7 +58,7 @@ func (f *Fleet) Release(ctx context.Context, key string, token int64) (Holder, e
 	// Before the release, so that the holder does not take it for a loss of Redis's. It
 	// stays for as long as the holder may ask.
 	mark := f.wire.RevokedName(key, h.Owner)
-	if err := f.rdb.Set(ctx, mark, token, ask.TTL+time.Minute).Err(); err != nil {
+	if err := f.mark(ctx, mark, ask.TTL+time.Minute); err != nil {
 		f.log.WarnContext(ctx, "interlock: the holder of a lock that an operator releases will take it for deleted", "key_hash", ident.Hash(key), "error", err)
 	}
 	switch _, err := f.wire.Release(ctx, ask); {
@@ -68,6 +72,23 @@ func (f *Fleet) Release(ctx context.Context, key string, token int64) (Holder, e
 	f.log.InfoContext(ctx, "interlock: an operator has released a lock", "key_hash", ident.Hash(key), "kind", l.Kind,
 		"token", token, "owner", h.Owner, "host", h.Locker.Host, "pid", h.Locker.PID, "service", h.Locker.Service)
 	return h, nil
+}
+
+// mark says that an operator releases a lock, and who.
+func (f *Fleet) mark(ctx context.Context, name string, lasts time.Duration) error {
+	_, err := f.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
+		p.HSet(ctx, name, rediswire.RevokedBy, operator())
+		p.PExpire(ctx, name, lasts)
+		return nil
+	})
+	return err
+}
+
+// operator names the user, host and number of this process.
+func operator() string {
+	user := cmp.Or(os.Getenv("SUDO_USER"), os.Getenv("USER"), os.Getenv("USERNAME"), "unknown")
+	host, _ := os.Hostname()
+	return fmt.Sprintf("%s@%s, process %d", user, host, os.Getpid())
 }
 
 // tell has the process of an attentive holder look at its lock. If that fails, the holder

@@ -4,6 +4,12 @@ package fleet_test
 
 import (
 	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"slices"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -12,6 +18,8 @@ import (
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/fleet"
 	"github.com/interlock-go/interlock/core/observe"
+	"github.com/interlock-go/interlock/core/redisstore"
+	"github.com/interlock-go/interlock/internal/redistest"
 )
 
 // Redis has lost nothing, and no alert is to fire.
@@ -106,7 +114,7 @@ func TestALockThatIsDeletedAfterAReleaseIsToldAsDeleted(t *testing.T) {
 	want(observe.LossDeleted)
 }
 
-// between runs a function after a SET and before what comes next.
+// between runs a function after the mark of an operator was set and before what comes next.
 type between struct {
 	redis.Hook
 	do func()
@@ -114,14 +122,12 @@ type between struct {
 
 func (b between) DialHook(next redis.DialHook) redis.DialHook { return next }
 
-func (b between) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
-}
+func (b between) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
 
-func (b between) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		err := next(ctx, cmd)
-		if cmd.Name() == "set" {
+func (b between) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		err := next(ctx, cmds)
+		if slices.ContainsFunc(cmds, func(cmd redis.Cmder) bool { return cmd.Name() == "hset" }) {
 			b.do()
 		}
 		return err
@@ -157,4 +163,50 @@ func TestTheMarkOfAReleaseEnds(t *testing.T) {
 	if left := w.rdb.PTTL(t.Context(), names[0]).Val(); left < 59*time.Minute || left > 61*time.Minute {
 		t.Errorf("left for %v", left)
 	}
+}
+
+// Two logs had half of it each: the tool's who had released, the service's what was lost.
+func TestTheLogOfAHolderSaysWhoReleasedItsLock(t *testing.T) {
+	t.Parallel()
+	w := common(t)
+	logged := &lockedBuffer{}
+	store, err := redisstore.New(w.rdb, redisstore.Prefix(w.prefix), redisstore.Logger(slog.New(slog.NewTextHandler(logged, nil))))
+	wantErr(t, err, nil)
+	t.Cleanup(func() { _ = store.Close() })
+	locker, err := core.New(store, core.OnLost(func(core.Loss) {}))
+	wantErr(t, err, nil)
+	t.Cleanup(func() { _ = locker.Close(context.WithoutCancel(t.Context())) })
+	lease := w.lock(locker, "k")
+	if _, err := w.fleet().Release(t.Context(), "k", lease.Token()); err != nil {
+		t.Fatal(err)
+	}
+	wantErr(t, lease.Check(t.Context()), core.ErrLost)
+	host, _ := os.Hostname()
+	redistest.Eventually(t, w.Patience(), func(context.Context) error {
+		text := logged.String()
+		for _, want := range []string{"an operator has released", core.Hashed("k").Hash(), "@" + host, fmt.Sprint("process ", os.Getpid())} {
+			if !strings.Contains(text, want) {
+				return fmt.Errorf("%q is not in the log %q", want, text)
+			}
+		}
+		return nil
+	})
+}
+
+// lockedBuffer is a log that can be read while it is written.
+type lockedBuffer struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (b *lockedBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.Write(p)
+}
+
+func (b *lockedBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.String()
 }

@@ -289,7 +289,9 @@ func (s *Store) released(r *release) (waiting string, err error) {
 		}
 		return "", Wrap(err)
 	case n <= 0 && !r.Ambiguous:
-		return "", notOwner(n)
+		err := notOwner(n)
+		s.revoked(r.ask.Key, r.ask.Owner, err)
+		return "", err
 	case n == 2:
 		s.SayMute()
 	}
@@ -352,7 +354,10 @@ func (s *Store) Renew(ctx context.Context, batch []driver.Renewal, done func(i i
 			script = stayScript
 		}
 		r.Ask(script, s.names.lock(batch[i].Key), batch[i].Owner, batch[i].TTL) // 0 only looks
-	}, done)
+	}, func(i int, contended bool, err error) {
+		s.revoked(batch[i].Key, batch[i].Owner, err)
+		done(i, contended, err)
+	})
 }
 
 // renew is [Store.Round] for leases of locks. Renewals that a caller waits for, asked,
