@@ -144,15 +144,18 @@ func TestPaymentsThroughTransportTakePlaceOnce(t *testing.T) {
 		client := &http.Client{Transport: &httplock.Transport{Base: base}, Timeout: 30 * time.Second}
 		// pay sends a payment, and again with the key of an unknown outcome.
 		pay := func(ctx context.Context, id string) (res *http.Response, err error) {
-			keyed := ctx
+			key := ""
 			for range 3 {
-				r, _ := http.NewRequestWithContext(keyed, http.MethodPost, "http://bank/payments", strings.NewReader(id))
+				r, _ := http.NewRequestWithContext(ctx, http.MethodPost, "http://bank/payments", strings.NewReader(id))
+				if key != "" {
+					r.Header.Set(idempotency.KeyHeader, key)
+				}
 				res, err = client.Do(r)
 				var failed *idempotency.RequestError
 				if !errors.Is(err, idempotency.ErrOutcomeUnknown) || !errors.As(err, &failed) {
 					break
 				}
-				keyed = idempotency.WithKey(ctx, failed.Key)
+				key = failed.Key
 			}
 			return res, err
 		}
