@@ -159,14 +159,18 @@ func odd(f *fixture) {
 	for name, h := range oddHandlers {
 		n++
 		bare, s := &site{f, adaptertest.Serve(f, h), nil}, f.site(f.engine(), h)
-		send := func(s *site) adaptertest.Answer {
+		send := func(s *site, mark string) adaptertest.Answer {
 			a := s.send(http.MethodPost, path, "", key(n))
+			if got := a.Header.Get(idempotency.ResultHeader); got != mark {
+				f.Errorf("%s: %s is %q; want %q", name, idempotency.ResultHeader, got, mark)
+			}
+			a.Header.Del(idempotency.ResultHeader)
 			a.Header.Del(idempotency.ReplayedHeader)
 			return a
 		}
-		want := send(bare)
+		want := send(bare, "")
 		for _, what := range []string{"first", "replay"} {
-			got := send(s)
+			got := send(s, idempotency.ResultAnswered)
 			if got.Status != want.Status || got.Body != want.Body || fmt.Sprint(got.Trailer) != fmt.Sprint(want.Trailer) {
 				f.Errorf("%s, %s: %d, %d bytes, trailers %v; want %d, %d bytes, %v", name, what,
 					got.Status, len(got.Body), got.Trailer, want.Status, len(want.Body), want.Trailer)
