@@ -125,3 +125,30 @@ func TestTheOnlyWaiterAsksForItself(t *testing.T) {
 		release(t, only.holds())
 	})
 }
+
+// Two callers of one process come one after the other, and the request that numbers the first
+// arrives last. The newest of the two is still the second.
+func TestANewestCallerIsNumberedAfterTheCallersBeforeIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := memstore.New()
+		l := newLocker(t, s)
+		lease := held(t, l, t.Context(), "k")
+		stands := 0
+		s.Intercept(func(r memstore.Request) memstore.Fault {
+			if r.Op != memstore.Stand {
+				return memstore.Fault{}
+			}
+			if stands++; stands == 1 {
+				return memstore.Fault{Before: 50 * time.Millisecond}
+			}
+			return memstore.Fault{}
+		})
+		first := comes(t, t.Context(), l, core.Newest())
+		second := comes(t, t.Context(), l, core.Newest())
+		time.Sleep(100 * time.Millisecond)
+		first.fails(core.ErrSuperseded)
+		release(t, lease)
+		time.Sleep(2 * time.Second) // longer than a caller waits until it asks again
+		release(t, second.holds())
+	})
+}

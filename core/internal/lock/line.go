@@ -90,6 +90,9 @@ func (l *lock) stands(w *Waiter, now clock.Instant, fx *effects) (s step, due bo
 	}
 	acq.askAt = now.Add(linePoll)
 	fx.asks = true
+	if w.Terms.Line == driver.Newest && w.token == 0 {
+		l.numbering++
+	}
 	return step{action: stand, line: driver.AcquireRequest{
 		Key: l.key, TTL: w.Terms.Lease, Line: w.Terms.Line, Number: w.token, Waiter: l.shard.table.name(driver.Exclusive, true),
 	}}, true
@@ -101,11 +104,18 @@ func (t *Table) stand(ctx context.Context, w *Waiter, req driver.AcquireRequest,
 	defer cancel()
 	rep, err := t.queuer.Stand(ctx, req)
 	now := t.Clock.Now()
-	w.lock.shard.event(w.lock, func(fx *effects) {
+	l := w.lock
+	l.shard.event(l, func(fx *effects) {
+		if req.Line == driver.Newest && req.Number == 0 {
+			l.numbering--
+		}
 		if err == nil {
 			w.stood(rep, fx)
 		}
-		s = w.lock.look(w, now, deadline, fx)
+		if next := l.first; next != nil && next != w && next.Terms.Line == driver.Newest && next.token == 0 {
+			fx.look = next // it waited for this reply
+		}
+		s = l.look(w, now, deadline, fx)
 	})
 	t.work.done()
 	return s
