@@ -27,7 +27,8 @@ var inspectCommand = &command{
 	short: "show all that Redis has of one lock",
 	long: `Shows one lock: its holders, with the token and the lease of each and whether its
 process still renews, the processes that wait in the order of their turns, and the
-fence. Exit code 3 if the lock is free. HASH, of 16 digits as logs and traces have it
+fence. A lock without a holder can be kept for the processes whose turn it is. Exit code 3
+if the lock is free. HASH, of 16 digits as logs and traces have it
 in place of the key, finds the key of a lock that is held. ` + quoting,
 	examples: [][2]string{
 		{"inspect account/42", "the lock of an account"},
@@ -51,7 +52,7 @@ func inspect(ctx context.Context, c *call) error {
 	}
 	defer done()
 	l, err := f.Inspect(ctx, key)
-	if err == nil && l.Held == 0 && isHash(key) {
+	if err == nil && l.Free() && isHash(key) {
 		l, err = findHash(ctx, f, key, l)
 	}
 	if err != nil {
@@ -62,7 +63,7 @@ func inspect(ctx context.Context, c *call) error {
 	} else {
 		err = printLock(c.stdout, &l)
 	}
-	if err == nil && l.Held == 0 {
+	if err == nil && l.Free() {
 		err = &exitError{code: exitNo}
 	}
 	return err
@@ -73,7 +74,7 @@ var hash = regexp.MustCompile(`^[0-9a-f]{16}$`)
 
 func isHash(key string) bool { return hash.MatchString(key) }
 
-// findHash finds the lock that is held, and that logs name by a hash; or else returns none.
+// findHash finds the lock that is held or kept, and that logs name by a hash; or else returns none.
 func findHash(ctx context.Context, f *fleet.Fleet, hash string, none fleet.Lock) (fleet.Lock, error) {
 	for l, err := range f.Locks(ctx, "") {
 		if err != nil {
@@ -91,9 +92,12 @@ func printLock(w io.Writer, l *fleet.Lock) error {
 	t := newTable(w)
 	t.row("key", display.Text(l.Key))
 	t.row("hash", core.Hashed(l.Key).Hash())
-	if l.Held == 0 {
+	switch {
+	case l.Free():
 		t.row("free", "no process holds it")
-	} else {
+	case l.Held == 0:
+		t.row("kept", "no process holds it; "+span(l.Kept)+" left for those that wait")
+	default:
 		t.row("kind", l.Kind)
 	}
 	if l.Fence != 0 {
@@ -125,6 +129,9 @@ func printLock(w io.Writer, l *fleet.Lock) error {
 			name += ", called to a place"
 		case waiter.Place:
 			name += ", for a place"
+		}
+		if waiter.Kept {
+			name += ", the lock is kept for it"
 		}
 		t.row(fmt.Sprintf("waits %d", i+1), name)
 	}
@@ -186,8 +193,9 @@ var waitCommand = &command{
 	name:  "wait",
 	args:  "KEY",
 	short: "wait until a lock is free",
-	long: `Returns when no process holds the lock. It takes nothing: another process may have the
-lock at that moment. Exit code 75 if it is held when -timeout ends. ` + quoting,
+	long: `Returns when no process holds the lock, and it is kept for none. It takes nothing: another
+process may have the lock at that moment. Exit code 75 if it is held or kept when -timeout
+ends. ` + quoting,
 	examples: [][2]string{{"wait -timeout 5m deploy", "until the deployment has ended, for five minutes at most"}},
 	setup: func(fs *flag.FlagSet) action {
 		var timeout time.Duration
@@ -217,7 +225,7 @@ func wait(ctx context.Context, c *call, timeout time.Duration) error {
 		return err
 	}
 	defer done()
-	var held error
+	var late error
 	outer := ctx
 	if timeout > 0 {
 		var cancel context.CancelFunc
@@ -238,119 +246,16 @@ func wait(ctx context.Context, c *call, timeout time.Duration) error {
 		case err != nil:
 			return fmt.Errorf("it is not known whether %s is held: %w", display.Text(key), err)
 		case l.Held > 0:
-			result, held = "held", &exitError{exitHeld, fmt.Errorf("%s is still held after %v", display.Text(key), timeout)}
+			result = "held"
+		case l.Kept > 0:
+			result = "kept"
+		}
+		if result != "free" {
+			late = &exitError{exitHeld, fmt.Errorf("%s is still %s after %v", display.Text(key), result, timeout)}
 		}
 	}
 	if c.json {
-		return errors.Join(show.JSON(c.stdout, show.Result{Key: display.Text(key), Result: result}), held)
+		return errors.Join(show.JSON(c.stdout, show.Result{Key: display.Text(key), Result: result}), late)
 	}
-	return held
-}
-
-var releaseCommand = &command{
-	brief: true,
-	name:  "release",
-	args:  "KEY",
-	short: "take a lock from a holder, by the token of its grant",
-	long: `Releases one grant of a lock: the grant with the token, and no other. For a holder of
-a shared lock or of a permit that is its place alone. The processes that wait get
-their turns, and tokens still grow. Without -token it changes nothing, shows the tokens
-there are, and ends with exit code 2. Exit code 3 if no holder has the token.
-
-A process that holds the lock with the option core.Attentive is told about the loss at
-once, and the context of its work ends within milliseconds. Any other process is told at its
-next renewal, with the default lease within 10 s. Until then it works on, beside the next
-holder. Release the lock of a process that is known to be dead or stuck, or whose writes are
-fenced. With -now nothing is released unless the holder is told at once: exit code 3. What
-was released is logged on standard error. ` + quoting,
-	examples: [][2]string{
-		{"release account/42", "show the token to give"},
-		{"release account/42 -token 1790000000000000", "release that grant"},
-		{"release -now account/42 -token 1790000000000000", "only if its work ends at once"},
-	},
-	setup: func(fs *flag.FlagSet) action {
-		token := fs.Int64("token", 0, "`number` of the grant to release, as ls and inspect show it")
-		now := fs.Bool("now", false, "release nothing unless the holder is told at once")
-		return func(ctx context.Context, c *call) error { return release(ctx, c, *token, *now) }
-	},
-}
-
-func release(ctx context.Context, c *call, token int64, now bool) error {
-	if err := c.want(1, 1); err != nil {
-		return err
-	}
-	key, err := c.key()
-	if err != nil {
-		return err
-	}
-	f, done, err := c.fleet()
-	if err != nil {
-		return err
-	}
-	defer done()
-	if token == 0 {
-		return c.offer(ctx, f, key, &exitError{exitUsage, errors.New("release: -token is missing: it says which grant is meant")})
-	}
-	if now {
-		if err := c.attentive(ctx, f, key, token); err != nil {
-			return err
-		}
-	}
-	h, err := f.Release(ctx, key, token)
-	if errors.Is(err, fleet.ErrNoGrant) {
-		return c.offer(ctx, f, key, &exitError{exitNo, fmt.Errorf("no holder of %s has the token %d", display.Text(key), token)})
-	}
-	if err != nil && ctx.Err() != nil {
-		return fmt.Errorf("it is not known whether the grant was released: %w", err)
-	}
-	if err != nil {
-		return err
-	}
-	if c.json {
-		holder := show.HolderOf(h)
-		return show.JSON(c.stdout, show.Result{Key: display.Text(key), Result: "released", Holder: &holder})
-	}
-	when := "when it renews"
-	if h.Attentive {
-		when = "at once"
-	}
-	_, err = fmt.Fprintf(c.stdout, "released %s: token %d, held for %s by %s, which is told %s\n",
-		display.Text(key), token, age(h), details(h.Locker), when)
-	return err
-}
-
-// attentive returns an error if the holder with a token would not be told at once that its lock
-// is released.
-func (c *call) attentive(ctx context.Context, f *fleet.Fleet, key string, token int64) error {
-	l, err := f.Inspect(ctx, key)
-	if err != nil {
-		return err
-	}
-	for _, h := range l.Holders {
-		if h.Token == token && !h.Attentive {
-			return &exitError{exitNo, fmt.Errorf("%s is not released: %s would work on until it renews; leave out -now",
-				display.Text(key), details(h.Locker))}
-		}
-	}
-	return nil
-}
-
-// offer shows the tokens that can be given, and returns why nothing was done.
-func (c *call) offer(ctx context.Context, f *fleet.Fleet, key string, why error) error {
-	l, err := f.Inspect(ctx, key)
-	if err != nil {
-		return err
-	}
-	if c.json {
-		return errors.Join(show.JSON(c.stdout, show.LockOf(l)), why)
-	}
-	if l.Held == 0 {
-		_, _ = fmt.Fprintf(c.stderr, "%s is free\n", display.Text(key))
-	}
-	t := newTable(c.stderr)
-	for _, h := range l.Holders {
-		t.row("interlock release -token "+strconv.FormatInt(h.Token, 10)+" "+shellQuoted(display.Text(key)),
-			"# "+details(h.Locker)+", held for "+age(h))
-	}
-	return errors.Join(t.flush(), why)
+	return late
 }

@@ -27,6 +27,7 @@ var lsCommand = &command{
 	long: `Lists the locks that are held, with the process that holds each (host/pid/service),
 the token of its grant, what remains of its lease, how long it has had the lock, and
 how many processes wait. Of several holders it names the holder that has held longest.
+Of a lock that has no holder, and is kept for processes that wait, it names these.
 PATTERN chooses keys: * stands for any text, ? for one byte.
 
 It reads with SCAN, not faster than -rate, so that other clients of Redis do not
@@ -288,13 +289,18 @@ func cut(text string, width int) string {
 
 // rowOf returns the columns of a lock.
 func (o *listing) rowOf(l *fleet.Lock, short bool) []string {
+	token, held, remains := "-", "-", span(l.Kept)
+	holder := "kept for " + keptFor(l)
 	first := fleet.Holder{}
 	for i, h := range l.Holders {
 		if i == 0 || h.Age > first.Age {
 			first = h
 		}
 	}
-	holder := process(first.Locker)
+	if l.Kept == 0 {
+		holder, token = process(first.Locker), strconv.FormatInt(first.Token, 10)
+		held, remains = age(first), left(first.Left)
+	}
 	if l.Held > 1 {
 		holder += fmt.Sprintf(" and %d more", l.Held-1)
 	}
@@ -303,7 +309,7 @@ func (o *listing) rowOf(l *fleet.Lock, short bool) []string {
 		key, holder = cut(key, keyWidth), cut(holder, holderWidth)
 	}
 	return []string{
-		key, holder, strconv.FormatInt(first.Token, 10), left(first.Left), age(first), strconv.Itoa(len(l.Waiters)),
+		key, holder, token, remains, held, strconv.Itoa(len(l.Waiters)),
 		core.Hashed(l.Key).Hash(),
 	}
 }

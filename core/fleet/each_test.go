@@ -27,14 +27,15 @@ import (
 
 // topologies are the tests for each kind of servers.
 var topologies = map[string]func(w *world){
-	"locks are shown with the processes that hold them and wait": (*world).testLocks,
-	"a lock that an operator releases is a loss of its holder":   (*world).testRelease,
-	"an operator releases one place of many":                     (*world).testReleaseOfAPlace,
-	"hostile keys are listed as they are":                        (*world).testHostileKeys,
-	"wait returns when the lock is free":                         (*world).testWait,
-	"records are shown in each state":                            (*world).testRecords,
-	"the rights are those of the documents":                      (*world).testRights,
-	"check says what the servers are":                            (*world).testCheck,
+	"locks are shown with the processes that hold them and wait":  (*world).testLocks,
+	"a lock that an operator releases is a loss of its holder":    (*world).testRelease,
+	"an operator releases one place of many":                      (*world).testReleaseOfAPlace,
+	"hostile keys are listed as they are":                         (*world).testHostileKeys,
+	"wait returns when the lock is free":                          (*world).testWait,
+	"a lock that is kept is not free, until an operator frees it": (*world).testKept,
+	"records are shown in each state":                             (*world).testRecords,
+	"the rights are those of the documents":                       (*world).testRights,
+	"check says what the servers are":                             (*world).testCheck,
 }
 
 func TestAFleetOfOneServer(t *testing.T) {

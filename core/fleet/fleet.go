@@ -16,6 +16,9 @@ import (
 // grant's.
 var ErrNoGrant = errors.New("interlock: no holder of the lock has this token")
 
+// ErrNotKept says that the lock is not kept for waiting processes: it is free, or has a holder.
+var ErrNotKept = errors.New("interlock: the lock is not kept for waiting processes")
+
 // ErrVoted says that the lock is kept by a quorum of servers (package quorum), of which
 // one cannot release it.
 var ErrVoted = errors.New("interlock: the lock belongs to a quorum of servers, which has to release it as a whole")

@@ -20,7 +20,7 @@ const (
 type Lock struct {
 	// Key is the lock's key.
 	Key string
-	// Kind is [Exclusive] or [Places]; empty if the lock is free.
+	// Kind is [Exclusive] or [Places]; empty if the lock has no holder.
 	Kind string
 	// Held is how many holders there are.
 	Held int
@@ -32,10 +32,18 @@ type Lock struct {
 	// Fence is the last fencing token that Redis remembers; 0 if none. A process that
 	// passes the lock among its own callers may have given out greater ones.
 	Fence int64
+	// Kept, unless zero, says that the lock has no holder and is kept for the Waiters that say
+	// so, in their turns, and for how long yet: Redis refuses the lock to any other process. A
+	// lock that is offered to a waiting process has that process as its holder instead.
+	Kept time.Duration
 
-	voted    bool  // it is a quorum's
-	occupied error // the key has a value that is no lock
+	seen     string // the text of the fence
+	voted    bool   // it is a quorum's
+	occupied error  // the key has a value that is no lock
 }
+
+// Free reports whether the lock has no holder, and is kept for no process.
+func (l *Lock) Free() bool { return l.Held == 0 && l.Kept == 0 }
 
 // Holder is an owner that holds a lock.
 type Holder struct {
@@ -67,6 +75,8 @@ type Waiter struct {
 	// Place says that it wants a place beside other holders (shared, or a permit), and
 	// Called that it was called to a free place, and has not come yet.
 	Place, Called bool
+	// Kept says that the lock is kept for it ([Lock.Kept]).
+	Kept bool
 }
 
 // Locker is what Redis has about a process that takes locks (core.Service,

@@ -27,7 +27,7 @@ const (
 )
 
 // Inspect reads one lock, with all its holders unless it has more than 10,000. It
-// returns a Lock without holders if the lock is free, and an error that matches
+// returns a Lock without holders if no process holds the lock ([Lock.Free]), and an error that matches
 // [driver.ErrKeyOccupied] if the key has a value in Redis that is no lock.
 func (f *Fleet) Inspect(ctx context.Context, key string) (Lock, error) {
 	l, now, err := f.readOne(ctx, key)
@@ -165,7 +165,8 @@ func (r *reading) lock(key string, now time.Time) Lock {
 		}
 		return ""
 	}
-	l.Fence, l.voted = rediswire.ReadFence(r.fence.Val())
+	l.seen = r.fence.Val()
+	l.Fence, l.voted = rediswire.ReadFence(l.seen)
 	for _, w := range rediswire.ReadWaiters(text(0)) {
 		l.Waiters = append(l.Waiters, Waiter{Locker: Locker{ID: w.ID}, Place: w.Place, Called: w.Called})
 	}
@@ -175,13 +176,25 @@ func (r *reading) lock(key string, now time.Time) Lock {
 			total--
 		}
 	}
+	// Where the clock was set back the key stays longer than the lock is kept.
+	left := r.left.Val()
+	reserved, kept := rediswire.ReadReserved(text(3))
+	if kept {
+		left = min(left, reserved)
+	}
 	fields, cursor := r.fields.Val()
-	l.add(fields, r.left.Val(), now)
+	l.add(fields, left, now)
 	l.Held = len(l.Holders)
 	// The locker to which the lock is offered is its holder, and is the first of the list until it renews.
 	l.Waiters = slices.DeleteFunc(l.Waiters, func(w Waiter) bool {
 		return l.Kind == Exclusive && len(l.Holders) > 0 && l.Holders[0].Locker.ID == w.Locker.ID
 	})
+	if kept && l.Held == 0 && left > 0 {
+		l.Kept = left
+		for i := range l.Waiters[:min(rediswire.KeptFor(text(0), reserved), len(l.Waiters))] {
+			l.Waiters[i].Kept = true
+		}
+	}
 	if cursor != 0 { // it has more, of which some may be over
 		l.Held = max(l.Held, total)
 	}

@@ -127,7 +127,32 @@ func (l *Lock) grant(token int64) (Holder, bool) {
 	return Holder{}, false
 }
 
-// Wait returns when the lock is free, or with the cause of ctx when that ends. It takes
+// ReleaseKept frees a lock that is kept for waiting processes ([Lock.Kept]), and has all processes
+// that wait ask for it at once: the order of their turns begins anew. It returns the lock as it
+// was. No holder loses anything: if a process was granted the lock meanwhile, the error is
+// [ErrNotKept]. The other errors are those of [Fleet.Release].
+func (f *Fleet) ReleaseKept(ctx context.Context, key string) (Lock, error) {
+	ctx, cancel := context.WithTimeout(ctx, releaseWithin)
+	defer cancel()
+	l, err := f.Inspect(ctx, key)
+	if err != nil {
+		return Lock{}, err
+	}
+	freed := false
+	if l.Kept > 0 {
+		freed, err = f.wire.Unkeep(ctx, key, l.seen)
+	}
+	switch {
+	case err != nil:
+		return Lock{}, err
+	case !freed:
+		return Lock{}, fmt.Errorf("%w: %q", ErrNotKept, key)
+	}
+	f.log.InfoContext(ctx, "interlock: an operator has freed a lock that was kept for waiting processes", "key_hash", ident.Hash(key))
+	return l, nil
+}
+
+// Wait returns when the lock is free ([Lock.Free]), or with the cause of ctx when that ends. It takes
 // nothing: another caller may have the lock when Wait returns. A subscription tells it
 // about the release, and it looks once a second besides, so that it needs no right to
 // subscribe.
@@ -163,11 +188,11 @@ func (f *Fleet) Wait(ctx context.Context, key string) error {
 	}
 }
 
-// left returns for how long a lock is held at most, and 0 if it is free.
+// left returns for how long a lock is held or kept at most, and 0 if it is free.
 func (f *Fleet) left(ctx context.Context, key string) (left time.Duration, err error) {
 	l, _, err := f.readOne(ctx, key)
 	if err != nil || l.Held == 0 {
-		return 0, err
+		return l.Kept, err
 	}
 	for _, h := range l.Holders {
 		left = max(left, h.Left)

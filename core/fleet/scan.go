@@ -24,7 +24,7 @@ const scanCount = 100
 // returned before; the error wraps why.
 var ErrIncomplete = errors.New("interlock: a list is incomplete, since not all servers were read")
 
-// Locks goes through the locks that are held, in no order, whose keys fit a pattern: an
+// Locks goes through the locks that are held or kept, in no order, whose keys fit a pattern: an
 // asterisk stands for any text, a question mark for one byte, all else for itself. The
 // empty pattern fits all keys.
 //
@@ -60,7 +60,7 @@ func (f *Fleet) Locks(ctx context.Context, pattern string) iter.Seq2[Lock, error
 				}
 				known.name(ctx, now, named)
 				for _, l := range locks {
-					if l.Held > 0 && !yield(l, nil) {
+					if !l.Free() && !yield(l, nil) {
 						return false, nil
 					}
 				}
@@ -83,7 +83,7 @@ func (f *Fleet) oneLock(ctx context.Context, key string) iter.Seq2[Lock, error] 
 			}
 			return
 		}
-		if l.Held > 0 {
+		if !l.Free() {
 			known := directory{fleet: f}
 			known.name(ctx, now, []*Lock{&l})
 			yield(l, nil)

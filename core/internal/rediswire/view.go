@@ -132,6 +132,12 @@ func ReadHolder(field, value string) (h HolderView, ok bool) {
 	return h, true
 }
 
+// ReadReserved reads for how long a release has kept the lock. ok is false if the lock is not kept.
+func ReadReserved(value string) (reserved time.Duration, ok bool) {
+	ms, err := strconv.ParseInt(value, 10, 64)
+	return time.Duration(ms) * time.Millisecond, err == nil && ms > 0
+}
+
 // WaiterView is a locker in a lock's list.
 type WaiterView struct {
 	ID string

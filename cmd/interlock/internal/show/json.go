@@ -24,6 +24,7 @@ type Lock struct {
 	Holders []Holder `json:"holders"`
 	Waiters []Waiter `json:"waiters"`
 	Fence   int64    `json:"fence"`
+	KeptMS  int64    `json:"kept_left_ms"`
 }
 
 // Holder is a holder of a lock.
@@ -41,6 +42,7 @@ type Holder struct {
 type Waiter struct {
 	Place  bool   `json:"place"`
 	Called bool   `json:"called"`
+	Kept   bool   `json:"kept"`
 	Locker Locker `json:"locker"`
 }
 
@@ -121,12 +123,12 @@ type Result struct {
 
 // LockOf makes the JSON of a lock.
 func LockOf(l fleet.Lock) Lock {
-	j := Lock{Key: display.Text(l.Key), Hash: core.Hashed(l.Key).Hash(), Kind: l.Kind, Held: l.Held, Holders: []Holder{}, Waiters: []Waiter{}, Fence: l.Fence}
+	j := Lock{Key: display.Text(l.Key), Hash: core.Hashed(l.Key).Hash(), Kind: l.Kind, Held: l.Held, Holders: []Holder{}, Waiters: []Waiter{}, Fence: l.Fence, KeptMS: keptMS(l.Kept)}
 	for _, h := range l.Holders {
 		j.Holders = append(j.Holders, HolderOf(h))
 	}
 	for _, w := range l.Waiters {
-		j.Waiters = append(j.Waiters, Waiter{w.Place, w.Called, LockerOf(w.Locker)})
+		j.Waiters = append(j.Waiters, Waiter{w.Place, w.Called, w.Kept, LockerOf(w.Locker)})
 	}
 	return j
 }
@@ -195,6 +197,9 @@ func timeOf(t time.Time) *time.Time {
 	t = t.UTC()
 	return &t
 }
+
+// keptMS is not 0 for a lock that is kept.
+func keptMS(d time.Duration) int64 { return (d + time.Millisecond - 1).Milliseconds() }
 
 func ms(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
 

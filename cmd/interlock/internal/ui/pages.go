@@ -203,13 +203,18 @@ func (u *UI) lockContent(q query, s *state) content {
 		case wait.Place:
 			next.Wants = "a place beside others"
 		}
+		if wait.Kept {
+			next.Wants += "; the lock is kept for it"
+		}
 		waiters = append(waiters, next)
 	}
 	held := "free"
-	switch l.Kind {
-	case fleet.Exclusive:
+	switch {
+	case l.Kept > 0:
+		held = "kept for processes that wait, without a holder"
+	case l.Kind == fleet.Exclusive:
 		held = "held by one, exclusively"
-	case fleet.Places:
+	case l.Kind == fleet.Places:
 		held = "held at " + kindOf(l) + " beside each other"
 	}
 	if len(l.Holders) > manyRows {

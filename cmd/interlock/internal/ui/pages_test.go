@@ -12,6 +12,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/interlock-go/interlock/core/driver"
 	"github.com/interlock-go/interlock/core/fleet"
@@ -191,6 +192,20 @@ func TestALocksPageShowsItsHoldersAndWaitersInOrder(t *testing.T) {
 		at += i
 	}
 	contains(t, status(t, get(newUI(t, Config{}), "/lock?key=gone"), http.StatusOK), "No process holds this lock", "No process waits", ">free<")
+}
+
+// It has no holder, and is not free: Redis refuses it to all but those for whom it is kept.
+func TestALockThatIsKeptForProcessesThatWaitIsNotShownAsFree(t *testing.T) {
+	f := &fakeFleet{}
+	l := heldLock("k", 5, 2)
+	l.Kind, l.Held, l.Holders, l.Kept, l.Waiters[0].Kept = "", 0, nil, 3*time.Second, true
+	f.put(l)
+	page := status(t, get(newUI(t, Config{Fleet: f}), "/lock?key=k"), http.StatusOK)
+	contains(t, page, "kept for processes that wait, without a holder", "the lock alone; the lock is kept for it")
+	r := lockRowOf(&l, time.Now())
+	if r.Kind != "kept for" || r.Process.Host != "web-2" || r.Times.End == 0 {
+		t.Errorf("%+v; want a lock that is kept for web-2", r)
+	}
 }
 
 func TestTheTableShowsTheFirstLocksOfAnOrder(t *testing.T) {

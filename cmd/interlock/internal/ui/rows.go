@@ -156,6 +156,9 @@ func lockRowOf(l *fleet.Lock, at time.Time) lockRow {
 		ID: identOf(l.Key), Link: linkTo("lock", l.Key), Key: short(l.Key, 200),
 		Kind: kindOf(l), Waiters: len(l.Waiters), More: max(0, l.Held-1), began: math.MaxInt64,
 	}
+	if l.Kept > 0 && len(l.Waiters) > 0 {
+		r.Process, r.Times.End = processOf(&l.Waiters[0].Locker), at.Add(l.Kept).UnixMilli()
+	}
 	if len(l.Holders) == 0 {
 		return r
 	}
@@ -175,6 +178,8 @@ func lockRowOf(l *fleet.Lock, at time.Time) lockRow {
 
 func kindOf(l *fleet.Lock) string {
 	switch {
+	case l.Kept > 0:
+		return "kept for"
 	case l.Kind != fleet.Places:
 		return l.Kind
 	case l.Held == 1:

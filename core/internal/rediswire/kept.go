@@ -1,0 +1,63 @@
+package rediswire
+
+import (
+	"context"
+	_ "embed"
+	"strings"
+	"time"
+
+	"github.com/interlock-go/interlock/core/driver"
+)
+
+//go:embed lua/unkeep.lua
+var unkeepSource string
+
+var unkeepScript = NewScript(complete(unkeepSource, ""))
+
+// mostKept is for how many lockers a lock is kept at most (lua/reserve.lua).
+const mostKept = 4
+
+// KeptFor returns for how many of the first lockers of a list a lock is kept that was reserved
+// for a time. A locker that has entered the list since is not among them.
+func KeptFor(q string, reserved time.Duration) (n int) {
+	for entry := range strings.SplitSeq(q, ",") {
+		if n == mostKept || reserved <= 0 || !strings.Contains(entry, "~") {
+			break
+		}
+		_, patience := driver.CutPatience(entry)
+		reserved -= patience
+		n++
+	}
+	return n
+}
+
+// Unkeep frees a lock that is kept for waiting lockers, and calls these. fence is the text of the
+// lock's fence when the caller found the lock kept. Unkeep returns false if the lock was not kept
+// any more, or had a holder in between.
+func (s *Store) Unkeep(ctx context.Context, key, fence string) (freed bool, err error) {
+	r := new(struct {
+		Request
+		names [2]string // lock, fence
+		seen  string
+		room  [callArgs + 4]any
+	})
+	r.names[0], r.names[1] = s.names.with(key, fenceSuffix)
+	r.seen = fence
+	r.Make(s, unkeepScript, r.names[0], r.room[:]).Keys(&r.names[0], &r.names[1]).Args(&r.seen, s.announces())
+	if r.Start(); !r.Wait(ctx, time.Time{}) {
+		return false, Pending(ctx)
+	}
+	if r.Err != nil {
+		return false, Wrap(r.Err)
+	}
+	n, err := code(r.Val, 2)
+	switch {
+	case err != nil:
+		return false, Wrap(err)
+	case n == 0 && r.Ambiguous:
+		return false, errRepeated
+	case n == 2:
+		s.SayMute()
+	}
+	return n > 0, nil
+}
