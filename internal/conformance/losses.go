@@ -7,7 +7,6 @@ import (
 	"slices"
 
 	"github.com/interlock-go/interlock/core"
-	"github.com/interlock-go/interlock/core/idempotency"
 	"github.com/interlock-go/interlock/core/observe"
 	"github.com/interlock-go/interlock/core/reason"
 	"github.com/interlock-go/interlock/internal/adaptertest"
@@ -67,7 +66,7 @@ func (w *world) lostDescribed() {
 	a.Header.Del("Date")
 	a.Header.Del("Content-Length") // the problem's
 	want := http.Header{
-		"Set-Cookie": {"csrf=1"}, "Vary": {"Origin"}, "X-Front": {"1"}, idempotency.ResultHeader: {"lost;ran"},
+		"Set-Cookie": {"csrf=1"}, "Vary": {"Origin"}, "X-Front": {"1"}, "Interlock-Result": {"lost;ran"},
 		"Cache-Control": {"no-store"}, "Content-Type": {"application/problem+json"},
 	}
 	if !maps.EqualFunc(a.Header, want, slices.Equal) {

@@ -197,6 +197,14 @@ var cases = []refusal{
 	{want: reason.BodyIncomplete, guard: []core.GuardOption{core.ReadBody(9)}, run: with(body(broken{io.ErrUnexpectedEOF}))},
 	{want: reason.BodyTimeout, guard: []core.GuardOption{core.ReadBody(9)}, run: with(body(broken{os.ErrDeadlineExceeded}))},
 	{want: reason.Held, run: after(func(s *site) { s.hold("account/1") })},
+	{want: reason.HeldByCaller, guard: []core.GuardOption{core.Wait(time.Hour)}, run: func(s *site) *exchange {
+		lease, err := s.locker.Lock(s.Context(), "account/1")
+		if err != nil {
+			s.Fatal(err)
+		}
+		s.under = append(s.under, func() { _ = lease.Release(s.Context()) })
+		return s.send(header(core.HeldHeader, core.HeldFor(lease.Context())))
+	}},
 	{want: reason.QueueFull, guard: []core.GuardOption{core.Wait(time.Hour), core.MaxWaiters(1)}, run: func(s *site) *exchange {
 		s.hold("account/1")
 		s.begin()
