@@ -59,9 +59,7 @@ func (s *Store) askInLine(ctx context.Context, ask driver.AcquireRequest) (drive
 	if !r.Do(ctx, ask.Deadline) {
 		return driver.Reply{}, Pending(ctx)
 	}
-	if r.Err == nil && !r.Ambiguous {
-		s.trips.Note(time.Since(r.Sent))
-	}
+	s.noteTrip(&r.Request)
 	return r.reply()
 }
 

@@ -44,6 +44,9 @@ type link struct {
 	mu   sync.Mutex
 	conn *conn // the last that was dialed or written to; nil: none yet
 	cut  bool  // what is under way was broken off
+	made bool  // a connection was made since dialed last returned
+
+	wrote time.Time // when the connection that was made was last written to
 
 	sever   func()        // breaks it off
 	severed chan struct{} // has a token when sever has ended
@@ -73,6 +76,9 @@ func newLink(of *redis.Client, k *keyspace) *link {
 		if c, ok := cn.(*conn); ok {
 			c.link = l
 			l.has(c)
+			l.mu.Lock()
+			l.made = true
+			l.mu.Unlock()
 		}
 		return cn, err
 	}
@@ -162,9 +168,23 @@ func (l *link) has(c *conn) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.conn = c
+	if l.made {
+		l.wrote = time.Now()
+	}
 	if l.cut {
 		c.sever()
 	}
+}
+
+// dialed returns when the last batch left, if a connection was made for it, else zero. What is
+// written to a connection last is the batch: go-redis sets the connection up before.
+func (l *link) dialed() (left time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.made {
+		l.made, left = false, l.wrote
+	}
+	return left
 }
 
 // refuses returns an error for a batch whose requests share calls, if they must not

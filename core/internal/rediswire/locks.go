@@ -99,9 +99,7 @@ func (s *Store) Acquire(ctx context.Context, ask driver.AcquireRequest) (driver.
 	if !r.Do(ctx, ask.Deadline) {
 		return driver.Reply{}, Pending(ctx)
 	}
-	if r.Err == nil && !r.Ambiguous {
-		s.trips.Note(time.Since(r.Sent))
-	}
+	s.noteTrip(&r.Request)
 	rep, err := r.reply()
 	r.ask, r.waiter = driver.AcquireRequest{}, ""
 	s.acquires.Put(r)

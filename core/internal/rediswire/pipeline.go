@@ -64,6 +64,11 @@ func (p *pipeline) exec(ctx context.Context, q *pipelines) {
 	if err != nil {
 		p.link.unpin() // some errors make go-redis give the connection up
 	}
+	if at := p.link.dialed(); !at.IsZero() {
+		for _, r := range p.batch {
+			r.connected = at
+		}
+	}
 	works := err == nil || IsReply(err)
 	switch {
 	case q.patience == 0 || works == p.works:

@@ -63,6 +63,8 @@ type Request struct {
 	beside  string                // the first key of a call that had another answer; see keyspace.look
 	renewal *Renewal              // that it is part of, in a round; nil: of none
 
+	connected time.Time // when the connection stood that was made for it; zero: none was
+
 	tries    int
 	failed   time.Time // when the first try did, on a Cluster; zero: none
 	stale    bool      // the last try went by a topology of before that
@@ -349,6 +351,20 @@ func (r *Request) Wait(ctx context.Context, deadline time.Time) bool {
 	}
 	<-r.done // it was finished just now
 	return true
+}
+
+// noteTrip notes the round trip of a request that was answered. The time in which a connection
+// was made for it is not part of it: that takes several round trips, and more with TLS. A request
+// that was sent again alone, as after a redirection, has taken several.
+func (s *Store) noteTrip(r *Request) {
+	if r.Err != nil || r.Ambiguous || r.alone {
+		return
+	}
+	begin := r.Sent
+	if r.connected.After(begin) {
+		begin = r.connected
+	}
+	s.trips.Note(time.Since(begin))
 }
 
 // Milliseconds is how Redis wants a duration. It rounds up: a lease is never shorter
