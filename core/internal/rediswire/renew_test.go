@@ -164,3 +164,25 @@ func TestAConnectionThatHangsHoldsUpNoOtherRenewal(t *testing.T) {
 		t.Errorf("%d renewed and %d refused of %d, %d without an answer, want at most %d", renewed, refused, n, unanswered, maxBatch)
 	}
 }
+
+// The fence of an offer, which says nothing of a lease, was forgotten after two minutes, also where
+// the lease is longer than that.
+func TestTheFenceOfAnOfferIsKeptForTheLeaseAndAMinute(t *testing.T) {
+	t.Parallel()
+	s := common(t)
+	rdb, lock, owner := s.requests.single, s.names.lock("k"), "me:1000000"
+	rdb.HSet(t.Context(), lock, "r", 60_000, "q", "me~A", "offer", owner)
+	rdb.PExpire(t.Context(), lock, time.Minute)
+	rdb.Set(t.Context(), lock+fenceSuffix, "1000000", 2*time.Minute)
+	s.Renew(t.Context(), []driver.Renewal{{Key: "k", Owner: owner, TTL: time.Hour}}, func(_ int, _ bool, err error) {
+		if err != nil {
+			t.Errorf("the renewal that begins the lease: %v", err)
+		}
+	})
+	if token := rdb.HGet(t.Context(), lock, owner).Val(); token != "1000000" {
+		t.Errorf("the token of the holder is %q; want the token of the offer", token)
+	}
+	if left := rdb.PTTL(t.Context(), lock+fenceSuffix).Val(); left > time.Hour+time.Minute || left < time.Hour+30*time.Second {
+		t.Errorf("the fence is kept for %v; want the lease of an hour and a minute", left)
+	}
+}
