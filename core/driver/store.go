@@ -147,7 +147,8 @@ type Reply struct {
 	Token int64
 	// Room is how many tokens follow Token that the store never mints, for hand-overs in
 	// the process; the lock is released when they are used up. Zero is no bound: then
-	// [ReleaseRequest.Token] has the store mint above them. It is not for a [Permit].
+	// [ReleaseRequest.Token] has the store mint above them, and where that release never comes
+	// the store's clock does. It is not for a [Permit].
 	Room int64
 	// Holder is the owner that holds the lock instead, if known. Of several it
 	// lists all or some, separated by commas.

@@ -78,8 +78,12 @@ func (r *lock) refuse(req driver.AcquireRequest, rep driver.Reply, now time.Time
 	return rep
 }
 
-// grant completes the reply to a request for an exclusive owner that is granted.
-func (r *lock) grant(req driver.AcquireRequest, rep driver.Reply) driver.Reply {
+// grant makes the reply to a request for an exclusive owner that is granted.
+func (r *lock) grant(req driver.AcquireRequest, now time.Time) driver.Reply {
+	rep := driver.Reply{Granted: true, Token: r.token}
+	if r.behind(now) {
+		rep.Room = room
+	}
 	switch req.Line {
 	case driver.Newest:
 		rep.Number = req.Number

@@ -76,6 +76,9 @@ func (s *Store) offer(key string, r *lock, now time.Time) (v reservation, tell f
 		return v, func() {}
 	}
 	o := driver.Offer{Key: key, Token: r.mint(now, 1), Contended: len(r.waiting) > 1}
+	if r.behind(now) {
+		return v, func() {} // the offer does not say that few hand-offs may follow
+	}
 	return reservation{offer: fmt.Sprintf("%s:%d", id, o.Token), token: o.Token}, func() { take(o) }
 }
 

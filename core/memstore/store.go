@@ -128,7 +128,7 @@ func (r *lock) ask(req driver.AcquireRequest, now time.Time) driver.Reply {
 func (r *lock) take(req driver.AcquireRequest, now time.Time) driver.Reply {
 	switch {
 	case r.owner == req.Owner:
-		return r.grant(req, driver.Reply{Granted: true, Token: r.token})
+		return r.grant(req, now)
 	case r.owner != "":
 		return r.refuse(req, driver.Reply{Holder: r.owner, Token: r.token, TTL: r.expires.Sub(now)}, now)
 	case len(r.places) > 0:
@@ -149,7 +149,8 @@ func (r *lock) take(req driver.AcquireRequest, now time.Time) driver.Reply {
 		r.waits(req)
 	}
 	r.owner, r.expires, r.barrier = req.Owner, now.Add(req.TTL), time.Time{}
-	return r.grant(req, driver.Reply{Granted: true, Token: r.mint(now, 1)})
+	r.mint(now, 1)
+	return r.grant(req, now)
 }
 
 // Renew implements [driver.Store].

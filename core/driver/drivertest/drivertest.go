@@ -98,6 +98,7 @@ var contract = []part{
 	{"a lease ends", (*suite).leaseEnds},
 	{"tokens grow", (*suite).tokensGrow},
 	{"a remembered token is never reached again", (*suite).remembersToken},
+	{"no token is minted twice after hand-offs under a clock behind", func(s *suite) { s.mintsAbove(driver.InTurn) }},
 	{"renew extends", (*suite).renewExtends},
 	{"renew never shortens", (*suite).renewNeverShortens},
 	{"renew with no TTL only checks", (*suite).renewChecks},

@@ -33,6 +33,7 @@ var lines = []part{
 	{"one caller waits", (*suite).oneWaits},
 	{"the place of the only waiter ends", (*suite).oneWaitsForAWhile},
 	{"the only waiter declines", (*suite).oneDeclines},
+	{"no token of such a caller is minted twice under a clock behind", func(s *suite) { s.mintsAbove(driver.OneWaiter) }},
 }
 
 // newest makes a request of a caller that is the newest.

@@ -28,6 +28,7 @@ var offers = []part{
 	{"what comes late, again or in another order does nothing to an offer", (*suite).offeredInAnyOrder},
 	{"an offer that is not used ends", (*suite).offerEnds},
 	{"a request that names the offer gets the lock", (*suite).offerNamed},
+	{"nothing is offered under a clock behind", (*suite).offersNothingBehind},
 	{"a locker that is not reached is passed over", (*suite).offerToTheDead},
 }
 
@@ -252,5 +253,20 @@ func (s *suite) offerToTheDead() {
 	s.announced(signals, "w2"+long)
 	if rep := s.comes(key, "w2"+long); !rep.Granted {
 		s.Errorf("the next is refused: %+v", rep)
+	}
+}
+
+// An offer does not say how many hand-offs may follow it.
+func (s *suite) offersNothingBehind() {
+	x, key := s.taker("behind"), s.key("behind")
+	owner, token := s.take(key, lease)
+	ahead := token + time.Hour.Microseconds() // the clock of a store with such a token was set back
+	s.release(driver.ReleaseRequest{Key: key, Owner: owner, Token: ahead, Remember: true}, nil)
+	owner, token = s.take(key, lease)
+	s.wait(key, x.waits)
+	s.release(driver.ReleaseRequest{Key: key, Owner: owner, Token: token}, nil)
+	// It is free for the first locker. What is offered is refused to a request that names no offer.
+	if rep := s.grant(driver.AcquireRequest{Key: key, Owner: s.owner(), Waiter: x.waits}); rep.Token <= token {
+		s.Errorf("token %d follows %d", rep.Token, token)
 	}
 }

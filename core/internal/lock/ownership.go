@@ -172,8 +172,9 @@ func (own *ownership) grant(w *Waiter, token int64, now clock.Instant, fx *effec
 //
 // The token is the last one plus one, without regard to any clock. The store gets
 // it at the release. If there is none, the store's own clock is ahead of it at the
-// next grant, as long as that clock was not set back to before the acquire: a lock
-// is not handed off more than once a microsecond.
+// next grant, as long as that clock was not set back since the acquire: a lock
+// is not handed off more than once a microsecond. Where the clock was behind at the
+// acquire already, the grant has left room for so many hand-offs.
 func (own *ownership) handOff(now clock.Instant, ahead time.Duration, fx *effects) (kept bool) {
 	w := own.lock.first
 	if own.fixed || own.number != 0 || !own.suits(w.Terms) || own.lock.shard.table.closed.Load() || now >= own.deadline() {

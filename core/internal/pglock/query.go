@@ -4,7 +4,6 @@ import (
 	"context"
 	"database/sql"
 	"errors"
-	"time"
 )
 
 // lone sends a batch of one request by a statement for the simple case. It reports false
@@ -71,10 +70,7 @@ func (w *worker) query(ctx context.Context) error {
 // scanGrant reads a row that says whether a lock was granted; before is for the columns
 // before those.
 func (a *answer) scanGrant(rows *sql.Rows, before ...any) error {
-	var remains int64
-	err := rows.Scan(append(before, &a.token, &a.holder, &remains, &a.listed)...)
-	a.remains = time.Duration(remains) * time.Microsecond
-	return err
+	return rows.Scan(append(before, &a.token, &a.holder, &a.remains, &a.listed)...)
 }
 
 // each calls f for each row of an answer. Only when all rows are read, and the end of the

@@ -68,7 +68,7 @@ type answer struct {
 	code    int // of acquire.sql 1 if granted, 0 if not; of the others as they say
 	token   int64
 	holder  string
-	remains time.Duration // after which to ask again
+	remains int64 // µs after which to ask again; of a grant, how many tokens are left for hand-offs
 	listed  bool
 	list    string // of a release or a decline: the lockers that are called
 	called  int64  // and when

@@ -229,9 +229,10 @@ func (r *request) reply() (driver.Reply, error) {
 	case r.err != nil:
 		return rep, r.err
 	case a.code == 1:
-		rep.Granted, rep.Token = true, a.token
+		rep.Granted, rep.Token, rep.Room = true, a.token, a.remains
 	default:
-		rep.Holder, rep.TTL, rep.Listed = a.holder, max(a.remains, 0), a.listed
+		rep.Holder, rep.Listed = a.holder, a.listed
+		rep.TTL = time.Duration(max(a.remains, 0)) * time.Microsecond
 	}
 	return rep, nil
 }

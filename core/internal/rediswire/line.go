@@ -90,13 +90,13 @@ func (r *lineRequest) reply() (driver.Reply, error) {
 			rep.Out = true
 			return rep, nil
 		}
-	case 2:
-		if n[0] > 2 && n[1] >= 0 && r.Unacked {
+	case 3:
+		if n[0] > 2 && n[1] >= 0 && n[2] >= 0 && r.Unacked {
 			rep.Ambiguous = true // the caller does not have it, the server says otherwise
 			return rep, driver.ErrNotReplicated
 		}
-		if n[0] > 2 && n[1] >= 0 {
-			rep.Granted, rep.Token, rep.Number = true, n[0], n[1]
+		if n[0] > 2 && n[1] >= 0 && n[2] >= 0 {
+			rep.Granted, rep.Token, rep.Number, rep.Room = true, n[0], n[1], n[2]
 			return rep, nil
 		}
 	case 4:

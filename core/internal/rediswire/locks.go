@@ -133,22 +133,24 @@ func (r *acquire) reply() (driver.Reply, error) {
 		}
 		return rep, err
 	}
-	switch v := r.Val.(type) {
-	case int64:
-		// The other scripts for locks answer -2 to 2, and none of that is a token: should
-		// replies ever get out of step, it must not look like a grant.
-		if v > 2 && r.Unacked {
-			rep.Ambiguous = true // the caller does not have it, the server says otherwise
-			return rep, driver.ErrNotReplicated
-		}
-		if v > 2 {
-			rep.Granted, rep.Token = true, v
-			return rep, nil
-		}
-	case []any:
-		if r.refused(v, &rep) {
-			return rep, nil
-		}
+	list, isList := r.Val.([]any)
+	token, granted := r.Val.(int64)
+	var room int64
+	if len(list) == 2 {
+		n := numbers(list)
+		token, room, granted = n[0], n[1], n[1] > 0
+	}
+	// The other scripts for locks answer -2 to 2, and none of that is a token: should
+	// replies ever get out of step, it must not look like a grant.
+	switch granted = granted && token > 2; {
+	case granted && r.Unacked:
+		rep.Ambiguous = true // the caller does not have it, the server says otherwise
+		return rep, driver.ErrNotReplicated
+	case granted:
+		rep.Granted, rep.Token, rep.Room = true, token, room
+		return rep, nil
+	case isList && r.refused(list, &rep):
+		return rep, nil
 	}
 	rep.Ambiguous = true // what that server has done is unknown
 	return rep, Wrap(ErrReply)

@@ -33,6 +33,7 @@ var mutations = []struct{ name, old, broken string }{
 	{"the barrier is counted as a place", "(held[4] and 1 or 0)", "0"},
 	{"the earliest end is not kept", "min(ends, earliest or ends)", "earliest or ends"},
 	{"tokens are not reserved", "tokens == 1 and text or format('%.0f', token + tokens - 1)", "text"},
+	{"no token is left to hand-offs", "token = (tonumber(last) or token) + spare + 1", "token = (tonumber(last) or token) + 1"},
 	{"tokens are not reserved after the clock was passed", "call('SET', fence, format('%.0f', token + tokens - 1), 'PX', keep)", "call('SET', fence, text, 'PX', keep)"},
 	{"the fence is lowered", "pcall_('SET', fence, last, 'PX', keep)", "last = nil"},
 	{"exclusive beside a place", "if n == 0 then\n\t\t\t-- The", "if n <= 1 then\n\t\t\t-- The"},

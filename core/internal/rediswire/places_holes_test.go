@@ -73,7 +73,8 @@ func (s *scripted) granted(c asked) int64 {
 // token is the one in the reply to a call.
 func (s *scripted) token(c asked, reply any) int64 {
 	s.Helper()
-	token, ok := reply.(int64)
+	plain, _ := roomy(reply)
+	token, ok := plain.(int64)
 	if !ok {
 		s.Fatalf("%+v is refused: %v", c, reply)
 	}

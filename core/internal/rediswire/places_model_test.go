@@ -87,6 +87,7 @@ func (m *model) maybe(a int64, but string) (n int) {
 // check compares the answer to a call with the promises.
 func (m *model) check(c asked, reply any, a, b int64, s seen) error {
 	var err error
+	reply, room := roomy(reply)
 	switch list, refused := reply.([]any); {
 	case refused && (c.script == "acquire" || c.script == "enter"):
 		err = m.refused(c, list, a, b, s)
@@ -103,6 +104,9 @@ func (m *model) check(c asked, reply any, a, b int64, s seen) error {
 	}
 	if err != nil {
 		return err
+	}
+	if room > 0 {
+		m.last = max(m.last, m.exclusive.token+room) // a hand-off may have it
 	}
 	m.q = s.q
 	if !s.exists {

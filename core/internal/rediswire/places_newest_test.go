@@ -13,15 +13,17 @@ func (m *model) numbered(c asked, reply any) (plain any, number int64, err error
 			return nil, 0, fmt.Errorf("answer %v to the number %d of %d", list, c.number, m.newest)
 		}
 		return nil, 0, nil
-	case 2:
-		plain, number = n[0], n[1]
+	case 3:
+		if plain, number = n[0], n[1]; n[2] > 0 {
+			plain = []any{n[0], n[2]}
+		}
 	case 4:
 		plain, number = list[:3], n[3]
 	default:
 		return nil, 0, fmt.Errorf("answer %v", reply)
 	}
 	switch {
-	case m.holder == c.owner && m.exclusive != nil && plain == any(m.exclusive.token): // repeated
+	case m.holder == c.owner && m.exclusive != nil && n[0] == m.exclusive.token: // repeated
 	case c.number == 0 && number <= m.newest:
 		return plain, number, fmt.Errorf("the number %d after %d", number, m.newest)
 	case c.number != 0 && (number != c.number || number < m.newest):
@@ -30,4 +32,13 @@ func (m *model) numbered(c asked, reply any) (plain any, number int64, err error
 		m.newest = number
 	}
 	return plain, number, nil
+}
+
+// roomy takes a grant under a clock behind apart, and returns the token and how many follow that
+// are never minted.
+func roomy(reply any) (token any, room int64) {
+	if list, _ := reply.([]any); len(list) == 2 {
+		return list[0], numbers(list)[1]
+	}
+	return reply, 0
 }

@@ -200,6 +200,7 @@ func (w *world) answered(l *locker, c asked, reply any, a, b int64, s seen) erro
 		return nil
 	}
 	l.want.number = number
+	reply, _ = roomy(reply)
 	switch n, ok := reply.(int64); {
 	case c.script == "acquire" || c.script == "enter":
 		if l.holds = ok; ok {

@@ -8,8 +8,8 @@
 -- $6 lock_timeout: for how many ms the statement waits for the lock of one row
 --
 -- Returns a row for each key: its index, from 1; 1 if the owner holds the lock, else 0; the
--- token; else the holder, '' where there is none; after how many µs to ask again; whether
--- the locker is in the list. A key without a row was in a change of another transaction
+-- token; else the holder, '' where there is none; after how many µs to ask again, or of a grant
+-- how many tokens follow that are never minted, 0 for no bound; whether the locker is in the list. A key without a row was in a change of another transaction
 -- that this one could not see: ask again.
 --
 -- What one sees first (seen) decides which rows are locked, in the order of their keys,
@@ -18,6 +18,9 @@
 -- transaction then writes nothing. The row of a lock that the owner has already is locked
 -- nevertheless: an earlier try may have ended its wait for a synchronous standby without
 -- the standby, and a transaction that locks a row waits for the standby as well.
+--
+-- A token is the last one plus 16 where the clock is behind that. Then 15 are left for hand-offs,
+-- which the row does not learn of if the holder dies. Else the clock is ahead of all hand-offs.
 --
 -- A lock that was released is kept for the first four lockers of its list: for the first as
 -- long as that locker may take to ask (patience.sql), from lease_until on, then also for the
@@ -72,7 +75,7 @@ WITH conf AS MATERIALIZED (
 	-- says that such lockers have to look.
 	UPDATE interlock_lock l SET
 		owner = CASE WHEN v.granted THEN v.owner ELSE v.holder END,
-		token = CASE WHEN v.granted THEN greatest(v.token + 1, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint) ELSE v.token END,
+		token = CASE WHEN v.granted THEN greatest(v.token + 16, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint) ELSE v.token END,
 		lease_until = CASE WHEN v.granted THEN clock_timestamp() + v.ttl * interval '1 microsecond'
 			WHEN v.late THEN v.now ELSE v.lease_until END,
 		waiters = CASE WHEN NOT v.granted AND NOT v.enters THEN v.waiters
@@ -100,7 +103,8 @@ WITH conf AS MATERIALIZED (
 )
 SELECT v.i, v.granted::int AS code, CASE WHEN v.mine THEN v.token ELSE coalesce(c.token, 0) END AS token,
 	CASE WHEN v.free THEN '' ELSE v.holder END AS holder,
-	(extract(epoch FROM CASE WHEN v.free THEN v.opens ELSE v.lease_until END - v.now) * 1000000)::bigint AS remains,
+	CASE WHEN NOT v.granted THEN (extract(epoch FROM CASE WHEN v.free THEN v.opens ELSE v.lease_until END - v.now) * 1000000)::bigint
+		WHEN coalesce(c.token, v.token) > (extract(epoch FROM clock_timestamp()) * 1000000)::bigint THEN 15 ELSE 0 END AS remains,
 	v.waiter <> '' AND (v.place IS NOT NULL OR c.i IS NOT NULL AND v.enters) AS listed
 FROM verdict v LEFT JOIN changed c ON c.i = v.i
 WHERE v.mine OR NOT v.granted OR c.i IS NOT NULL

@@ -14,13 +14,13 @@ WITH conf AS MATERIALIZED (
 ), taken AS (
 	UPDATE interlock_lock l SET
 		owner = $2::text,
-		token = greatest(l.token + 1, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint),
+		token = greatest(l.token + 16, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint),
 		lease_until = clock_timestamp() + $3::bigint * interval '1 microsecond',
 		waiters = CASE WHEN $5::text <> '' THEN string_to_array($5::text, ',') ELSE '{}' END,
 		called_at = NULL
 	FROM conf
 	WHERE l.key = $1::bytea AND (l.owner IS NULL OR l.lease_until <= clock_timestamp()) AND l.waiters = '{}'
-	RETURNING l.token
+	RETURNING l.token, CASE WHEN l.token > (extract(epoch FROM clock_timestamp()) * 1000000)::bigint THEN 15 ELSE 0 END::bigint AS room
 ), added AS (
 	INSERT INTO interlock_lock (key, owner, token, lease_until, waiters)
 	SELECT $1::bytea, $2::text, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint,
@@ -31,7 +31,7 @@ WITH conf AS MATERIALIZED (
 	ON CONFLICT (key) DO NOTHING
 	RETURNING token
 )
-SELECT 1 AS code, token, '' AS holder, 0::bigint AS remains, false AS listed FROM taken
+SELECT 1 AS code, token, '' AS holder, room AS remains, false AS listed FROM taken
 UNION ALL
 SELECT 1, token, '', 0, false FROM added
 UNION ALL

@@ -18,7 +18,8 @@
 -- ARGV[5] the lockers that wait already, kept with the lock when it is granted; not there
 --         if there are none. Of several locks, all have this argument or none has it
 --
--- Returns the token when the owner holds the lock, else {holders, after how many ms to
+-- Returns the token when the owner holds the lock, or {token, how many tokens follow it that are
+-- never minted} where the clock is behind the token, else {holders, after how many ms to
 -- ask again, 1 if the locker is in the list, the token of the exclusive holder, or of the
 -- offer, if there is one}; for several locks a list, see several.lua. The second is what is left of an exclusive holder's lease, or at most
 -- 1 s where owners have places; where the lock is reserved, what is left until the turn of
@@ -35,7 +36,7 @@ local count = #KEYS / 2
 if count == 1 and call('EXISTS', KEYS[1]) == 0 then
 	local lock, fence, owner, lease, keep, rest = KEYS[1], KEYS[2], ARGV[1], ARGV[2], ARGV[3], ARGV[5]
 	-- include grant.lua
-	return token
+	return spare and {token, spare} or token
 end
 
 -- contended returns the function that tries to take a lock that has a holder, or had one
@@ -45,7 +46,7 @@ local function contended()
 	-- include want.lua
 	local function grant(lock, fence, owner, lease, keep, rest)
 		-- include grant.lua
-		return token
+		return spare and {token, spare} or token
 	end
 
 	return function(lock, fence, owner, lease, keep, waiter, rest)
@@ -64,7 +65,9 @@ local function contended()
 			return grant(lock, fence, owner, lease, keep, behind)
 		elseif not m then
 			if mine then
-				return tonumber(mine)
+				local token = tonumber(mine)
+				clock()
+				return token and token > time and {token, 15} or token -- as in mint.lua
 			end
 			local names, token = holders(lock, 1)
 			want(lock, q, id, names)
@@ -106,7 +109,7 @@ local function all(replies, from)
 		end
 		if call('EXISTS', lock) == 0 then
 			-- include grant.lua
-			replies[i + 1] = token
+			replies[i + 1] = spare and {token, spare} or token
 		else
 			held = held or contended()
 			replies[i + 1] = held(lock, fence, owner, lease, keep, waiter, rest) or false

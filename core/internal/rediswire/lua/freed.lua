@@ -6,7 +6,8 @@
 -- A lock with a list is offered to the first locker of the list, if that takes offers (a capital
 -- letter): the token is minted here, and told on the locker's own channel as "=token lock", or
 -- "=token+ lock" where others wait. The lock is reserved by then, so that it can be granted to
--- no other. Its owner is "id:token". It is no field yet: renew makes it one, and release gives
+-- no other. Nothing is offered where the clock is behind the token: the offer does not say how many
+-- hand-offs may follow (mint.lua). Its owner is "id:token". It is no field yet: renew makes it one, and release gives
 -- the lock to the next locker. So a message or request that comes late or again finds another
 -- token, and does nothing. A locker whose channel no connection listens to has died, and is
 -- passed over. A node of a Cluster does not know who listens elsewhere, and offers nothing.
@@ -36,7 +37,7 @@ if q then
 			local _, made = pcall(function()
 				local fence, keep, tokens = fence or lock .. ':fence', keep or 120000, 1
 				-- include mint.lua
-				return {text}
+				return {not spare and text}
 			end)
 			minted = made[1]
 			offer = minted and first .. ':' .. minted

@@ -1,6 +1,6 @@
 -- Statements that take a lock that is free, for an exclusive owner (acquire). rest, the
 -- lockers that wait already, may be nil, false or empty. The token is in the variable token
--- then.
+-- then, and spare is as in mint.lua.
 
 local tokens = 1
 -- include mint.lua

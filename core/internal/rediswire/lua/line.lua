@@ -14,7 +14,8 @@
 -- ARGV[6] 1: the newest caller, 2: the only one
 -- ARGV[7] the number that the caller got before; 0: it comes at this moment
 --
--- Returns {token, number} when the owner holds the lock, {0} if the caller must not wait, else
+-- Returns {token, number, how many tokens follow that are never minted, or 0 as in acquire.lua} when
+-- the owner holds the lock, {0} if the caller must not wait, else
 -- {holders, after how many ms to ask again, 1 if the locker is in the list, number}. A newest
 -- caller goes before all in the list, and takes a lock that is reserved. The holder is told that it
 -- comes, and the locker in whose place in the list it goes: by the number 0 in place of an owner's.
@@ -36,7 +37,9 @@ local mine, q, m, r, o = has[1], has[2] or '', has[3], has[5], has[6]
 local last = newest and tonumber(call('HMGET', line, 'n')[1]) or 0
 if mine and not m then
 	-- A repeated request. Its number is not kept, but is about the token.
-	return {tonumber(mine), newest and max(number, min(last, tonumber(mine))) or 0}
+	local token = tonumber(mine) or 0 -- no lock
+	clock()
+	return {token, newest and max(number, min(last, token)) or 0, token > time and 15 or 0}
 end
 
 -- write sets the field of the line.
@@ -70,7 +73,7 @@ local function granted(rest)
 		call('DEL', line)
 	end
 	-- include grant.lua
-	return {token, newest and number or 0}
+	return {token, newest and number or 0, spare or 0}
 end
 
 -- refused enters the caller into the list.
