@@ -13,6 +13,9 @@ func Principals(g *Guard) int {
 	return len(l.users)
 }
 
+// ID is the locker's name in the store.
+func ID(l *Locker) string { return l.locks.ID }
+
 // Entries is how many keys the locker knows at the moment.
 func Entries(l *Locker) int { return l.locks.Stats().Keys }
 

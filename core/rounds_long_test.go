@@ -7,4 +7,5 @@ const (
 	fullRounds  = 500
 	hanging     = 10_000
 	offerWorlds = 3000
+	wakeupSteps = 300_000
 )

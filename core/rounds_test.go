@@ -8,4 +8,5 @@ const (
 	fullRounds  = 60
 	hanging     = 1_000
 	offerWorlds = 40
+	wakeupSteps = 20_000
 )
