@@ -3,6 +3,7 @@
 package redisstore_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -262,6 +263,7 @@ func TestWhatMayNotBeAnnouncedIsDone(t *testing.T) {
 			}
 			w.rdb.Del(t.Context(), w.record("completed"))
 		}
+		w.soon(what+": the log says that it was not announced", func(context.Context) bool { return log.Count("refused to announce") > 0 })
 		if n := log.Count("refused to announce"); n != 1 {
 			t.Errorf("%s: the log says %d times that it was not announced", what, n)
 		}

@@ -50,11 +50,10 @@ func TestAnExclusiveLockerWhoseBarrierIsOverLosesItsPlace(t *testing.T) {
 		s.granted(asked{script: "enter", owner: fmt.Sprint("o", i)})
 	}
 	s.refused(asked{script: "acquire", owner: "x", id: "dd", left: 1000})
-	s.barred(time.Minute)
-	s.want("while it waits", s.call(asked{script: "leave", owner: "o0", id: "aa"}), 1)
+	s.want("while it waits", s.inBarrier(asked{script: "leave", owner: "o0", id: "aa"}), 1)
 	s.want("the list", s.list(), "dd,+aa")
 	s.want("what was announced", s.announced(), "")
-	s.barred(-time.Millisecond)
+	s.barrierEnds()
 	s.granted(asked{script: "enter", owner: "p"})
 	s.want("then", s.call(asked{script: "leave", owner: "o1"}), 1)
 	s.want("the list", s.list(), "-aa")
@@ -69,8 +68,8 @@ func TestABarrierWithoutAListGoesWithTheLastPlace(t *testing.T) {
 	s.refused(asked{script: "acquire", owner: "x", id: "bb", left: 60_000}) // sets the barrier
 	s.granted(asked{script: "enter", owner: "o2", id: "bb"})                // and wants a place now
 	s.want("the list", s.list(), "")
-	s.barred(time.Minute)
-	s.refused(asked{script: "enter", owner: "o3"}) // it waits for nothing
+	waitsForNothing := asked{script: "enter", owner: "o3"}
+	s.later(waitsForNothing, s.inBarrier(waitsForNothing))
 	s.want("a release", s.call(asked{script: "leave", owner: "o1"}), 1)
 	s.want("the last release", s.call(asked{script: "leave", owner: "o2"}), 1)
 	if left := s.rdb.HGetAll(t.Context(), s.key).Val(); len(left) > 0 {
