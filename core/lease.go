@@ -372,17 +372,6 @@ func (lease *Lease) releaseOne(ctx context.Context, all []*lock.Waiter, parted [
 	return r.HandedOff, lost, r.Err
 }
 
-// lostAtRelease tells OnLost, and returns what to tell the observer. If there is neither, it
-// leaves the context alone, whose request may have ended.
-func (lease *Lease) lostAtRelease(w *lock.Waiter, reason observe.LossReason) *Loss {
-	if lease.config.onLost == nil && lease.config.locker.base.observer == nil {
-		return nil
-	}
-	loss := lease.loss(w, reason, nil)
-	lease.tellLost(loss)
-	return &loss
-}
-
 // holder is the Lease as the [lock.Holder] of the locks that it took.
 type holder Lease
 

@@ -83,3 +83,14 @@ func (h *holder) Renewed(w *lock.Waiter, err error, took time.Duration) {
 		c.observed.Put(func() { c.told("Observation.Renewed", func() { o.Renewed(r) }) })
 	}
 }
+
+// lostAtRelease tells OnLost, and returns what to tell the observer. If there is neither, it
+// leaves the context alone, whose request may have ended.
+func (lease *Lease) lostAtRelease(w *lock.Waiter, reason observe.LossReason) *Loss {
+	if lease.config.onLost == nil && lease.config.locker.base.observer == nil {
+		return nil
+	}
+	loss := lease.loss(w, reason, nil)
+	lease.tellLost(loss)
+	return &loss
+}

@@ -33,7 +33,13 @@ func TestTheNewestCallerDoesNotTakeTheNumberOfTheOneBefore(t *testing.T) {
 		last := comes(t, t.Context(), a, core.Newest())
 		time.Sleep(100 * time.Millisecond)
 		first.fails(core.ErrSuperseded)
-		elsewhere.fails(core.ErrSuperseded)
+		// The lock is free for an instant between the two, and either process may be the first to ask.
+		if <-elsewhere.done; elsewhere.err == nil {
+			superseded(t, elsewhere.lease)
+			release(t, elsewhere.lease)
+		} else {
+			elsewhere.fails(core.ErrSuperseded)
+		}
 		works(t, last.holds())
 		release(t, last.lease)
 	})

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -80,19 +81,21 @@ func TestAVoiceSpeaksBeforeTheCommandBegins(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var said []string
 		v := NewVoice(func(line string) { said = append(said, line) })
-		background := true
-		go v.listen(func() bool { return !background })
+		var background atomic.Bool
+		background.Store(true)
+		go v.listen(func() bool { return !background.Load() })
 		v.say("one")
 		synctest.Wait()
 		if len(said) != 0 {
 			t.Errorf("%q was said on a terminal from the background", said)
 		}
-		background = false
+		background.Store(false)
 		time.Sleep(2 * time.Second)
+		synctest.Wait()
 		if len(said) != 1 {
 			t.Errorf("%q were said in the foreground; want one line", said)
 		}
-		background = true
+		background.Store(true)
 		speak := v.hush()
 		v.say("two")
 		synctest.Wait()
@@ -101,6 +104,7 @@ func TestAVoiceSpeaksBeforeTheCommandBegins(t *testing.T) {
 		}
 		speak()
 		time.Sleep(2 * time.Second)
+		synctest.Wait()
 		if len(said) != 2 {
 			t.Errorf("%q were said when the command had begun; want two lines", said)
 		}

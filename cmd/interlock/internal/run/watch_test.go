@@ -198,6 +198,7 @@ func TestAWrapperSaysWhatOutlivesItsCommand(t *testing.T) {
 		b.child.immortal, b.child.outlived = true, []int{4713}
 		b.store.Expire(key)
 		time.Sleep(time.Hour)
+		synctest.Wait()
 		b.child.outlived = nil
 		b.child.end()
 	})
