@@ -14,8 +14,8 @@ import (
 	"github.com/interlock-go/interlock/core/internal/within"
 )
 
-// HeldHeader is the name of the header field, in gRPC of the metadata, by which a client
-// says which locks its own caller holds. The clients of this module send it ([HeldFor]), and
+// HeldHeader names a header field, in gRPC a field of the metadata. A client lists in it the
+// locks that the client's own caller holds. The clients of this module send it ([HeldFor]), and
 // a guard reads it: a request for a lock that its caller holds would wait for its own end,
 // and is refused at once ([ErrHeldByCaller]).
 //

@@ -182,7 +182,7 @@
 // middleware sets them on each response.
 //
 // All refusals, and the answers of the handlers of idempotent endpoints, have the header
-// [idempotency.ResultHeader], by which a client tells them from the responses of a proxy.
+// [idempotency.ResultHeader]. The responses of a proxy lack it.
 //
 // [Transport] is the client side: it gives each request a key, and sends the request again,
 // with the same key, until the endpoint has answered. In a handler of Idempotent the key is

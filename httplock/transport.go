@@ -44,8 +44,8 @@ import (
 // the pause would last beyond the deadline of the context, or if Retry-After is above one
 // minute. A context without a deadline is bounded by Tries alone.
 //
-// [http.Client] with a Timeout replaces an error after the timeout by a text, in which the key
-// is lost. So Transport gives up before that, by a tenth of the time and at most by one second.
+// After its Timeout [http.Client] replaces an error by a text, and the key is lost. So Transport
+// gives up earlier, by a tenth of the time and at most by one second.
 //
 // # Results
 //

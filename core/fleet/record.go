@@ -65,8 +65,8 @@ type Record struct {
 	Sealed bool
 }
 
-// DownstreamKey returns idempotency.DownstreamKey of the request: the key by which the service
-// that had the effect knows it, with the step that the handler gave.
+// DownstreamKey returns idempotency.DownstreamKey of the request, with the step that the handler
+// gave. The service that had the effect knows the request by this key.
 func (r *Record) DownstreamKey(step ...string) string { return ident.Downstream(r.ID, step) }
 
 // Record reads the record of an idempotency key. principal is the scope

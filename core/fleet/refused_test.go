@@ -3,6 +3,7 @@
 package fleet_test
 
 import (
+	"context"
 	"slices"
 	"strings"
 	"testing"
@@ -43,7 +44,11 @@ func TestAServerWithAReplicaCanBeSafe(t *testing.T) {
 	t.Parallel()
 	set := redistest.Replicated(t, 1, redistest.Args("--appendonly", "yes", "--min-replicas-to-write", "1"))
 	set.AwaitSync(t)
-	w := worldOf(t, set.Master.Client(t), "interlock")
+	rdb := set.Master.Client(t)
+	w := worldOf(t, rdb, "interlock")
+	redistest.Eventually(t, w.Patience(), func(ctx context.Context) error { // the master counts its replicas once a second
+		return rdb.Set(ctx, "counted", 1, 0).Err()
+	})
 	r := w.check(w.fleet(), "")
 	if !r.Safe() || len(r.Notes) != 1 || !strings.Contains(r.Notes[0], "Replicas is not set") {
 		t.Errorf("%+v; want a safe server, and a note about its replica", r)

@@ -20,8 +20,8 @@ import (
 // for some microseconds only.
 const scanCount = 100
 
-// ErrIncomplete says that the masters of a Cluster were not all read. What the others have was
-// returned before; the error wraps why.
+// ErrIncomplete says that some masters of a Cluster were not read. The entries of the other
+// masters were returned before. The error wraps the cause.
 var ErrIncomplete = errors.New("interlock: a list is incomplete, since not all servers were read")
 
 // Locks goes through the locks that are held or kept, in no order, whose keys fit a pattern: an

@@ -19,10 +19,10 @@ import (
 // The store names the holder, so that a request finds its own caller among the holders.
 func TestARequestForALockOfItsCallerIsRefusedOnRedis(t *testing.T) {
 	t.Parallel()
-	addr := redistest.Shared(t).Addr()
+	server, prefix := redistest.Common(t)
 	locker := func() *core.Locker {
-		rdb := redis.NewClient(&redis.Options{Addr: addr})
-		store, err := redisstore.New(rdb, redisstore.Prefix(t.Name()))
+		rdb := redis.NewClient(&redis.Options{Addr: server.Addr()})
+		store, err := redisstore.New(rdb, redisstore.Prefix(prefix))
 		if err != nil {
 			t.Fatal(err)
 		}

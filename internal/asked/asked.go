@@ -96,7 +96,7 @@ type Step struct {
 	Err error
 }
 
-// Request is what is known of a request by all of its tries. It is not safe for concurrent use.
+// Request gathers the outcomes of all tries of a request. It is not safe for concurrent use.
 type Request struct {
 	before  bool // the key may have been sent before this request
 	lost    bool // a try may have been carried out
@@ -194,8 +194,8 @@ type Patience struct {
 
 const (
 	defaultTries = 8
-	// longestClaim is for how long a key is in flight whose server has died: the default of
-	// idempotency.Lease, and some time for the store to see it.
+	// longestClaim is how long a key stays in flight after the death of its server: the default of
+	// idempotency.Lease, and some time for the store to notice.
 	longestClaim = 35 * time.Second
 )
 

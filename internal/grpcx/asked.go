@@ -88,7 +88,7 @@ func NewCalling(ctx context.Context, method string, msg any, md metadata.MD) *Ca
 // Lost notes a try whose outcome is not known.
 func (c *Calling) Lost() { c.Known.After(asked.Answer{Kind: asked.Unanswered}) }
 
-// After counts a try, and translates what it brought.
+// After counts a try, and translates its outcome.
 func (c *Calling) After(err error, md metadata.MD, sent bool) (asked.Answer, error) {
 	c.Tries++
 	return Meaning(c.Method, err, md, sent), err

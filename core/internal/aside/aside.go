@@ -12,8 +12,7 @@ import (
 // most is how many functions wait in a [Queue], unless its field Most says otherwise.
 const most = 1 << 10
 
-// Queue calls functions in their order on a goroutine of its own, which exists while there
-// are any. It drops and counts functions beyond a bound. The zero value is ready. The owner
+// Queue calls functions in their order on one goroutine, which exists while functions wait. It drops and counts functions beyond a bound. The zero value is ready. The owner
 // sets the exported fields before the first call of a method. A Queue is safe for concurrent
 // use.
 type Queue struct {

@@ -226,10 +226,10 @@ func (own *ownership) turnOver(now clock.Instant, fx *effects) bool {
 }
 
 // absence measures how long a turn of another process takes, with the way of the lock to that
-// process. What a process says of its distance is not all: a process that is short of time, or
-// whose messages are late, begins late each time. Turns of this process that last nearly as long
-// leave it a fair part of the time. They last three quarters as long, and not as long: the turns of
-// two processes that measured each other would grow without end.
+// process. The distance that a process states does not include all delays: a process that is short
+// of time, or gets its messages late, begins late each time. Turns of this process that last nearly
+// as long leave it a fair part of the time. They last three quarters as long, and not as long: the
+// turns of two processes that measured each other would grow without end.
 type absence struct {
 	since  clock.Instant // when this process released the lock; zero: it did not wait for it then
 	others int           // so many processes were before this one

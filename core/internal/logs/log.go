@@ -12,9 +12,9 @@ import (
 // lineWait bounds for how long a request waits until its line is written.
 const lineWait = 50 * time.Millisecond
 
-// Log writes lines to [slog.Default] on a goroutine of its own: the handler of a log may
-// block, as at a pipe that no process reads, while leases must end and be renewed. What
-// cannot be written is dropped and counted. The zero value is ready. A Log is safe for
+// Log writes lines to [slog.Default] on a separate goroutine: the handler of a log may
+// block, as at a pipe that no process reads, while leases must end and be renewed. Lines that
+// cannot be written are dropped and counted. The zero value is ready. A Log is safe for
 // concurrent use.
 type Log struct{ sink sink }
 

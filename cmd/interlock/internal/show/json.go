@@ -181,7 +181,7 @@ func ReportOf(r fleet.Report) Report {
 	return j
 }
 
-// RecordOf makes the JSON of a record. steps are those of idempotency.DownstreamKey.
+// RecordOf makes the JSON of a record. steps are the steps of idempotency.DownstreamKey.
 func RecordOf(r fleet.Record, steps []string) Record {
 	return Record{
 		ID: r.ID, State: r.State, Generation: r.Generation, Marked: r.Marked, LeaseMS: r.Lease.Milliseconds(),
