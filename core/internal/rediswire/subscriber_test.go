@@ -4,6 +4,7 @@ package rediswire
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -42,6 +43,9 @@ func TestContendedKeysAreForgottenWithoutTheRightToSubscribe(t *testing.T) {
 		defer s.subscriber.mu.Unlock()
 		if len(s.subscriber.topics)+len(s.subscriber.subs) != 0 {
 			return fmt.Errorf("%d of %d channels and %d connections are left", len(s.subscriber.topics), n, len(s.subscriber.subs))
+		}
+		if log.Count("SUBSCRIBE; the rule is +subscribe") == 0 { // the line is written beside the store
+			return errors.New("the log does not name the missing right")
 		}
 		return nil
 	})
