@@ -186,6 +186,12 @@ func TestASubscriptionThatHearsNothingOfScriptsIsNotMadeAnewForEver(t *testing.T
 	addr.now.Store(subscriptions)
 	s.Watch("watched", time.Now(), func(driver.Signal) {})
 	pinged(t, subscriptions)
+	redistest.Eventually(t, time.Minute, func(context.Context) error { // the line is written beside the store
+		if log.Count("does not reach the subscriptions of this process") == 0 {
+			return errors.New("the log does not say that messages do not reach the subscriptions")
+		}
+		return nil
+	})
 	if n := log.Count("does not reach the subscriptions of this process"); n != 1 {
 		t.Errorf("that was said %d times, want once", n)
 	}
