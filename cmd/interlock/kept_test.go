@@ -35,7 +35,7 @@ func TestALockThatIsKeptIsShownWaitedForAndFreed(t *testing.T) {
 	has(s.want(0, "inspect", "-json", "k").out, `"kept_left_ms":2000`, `"kept":true`)
 	has(s.want(exitHeld, "wait", "-timeout", "100ms", "k").stderr, "k is still kept after 100ms")
 	if r := decode[show.Result](t, s.want(exitHeld, "wait", "-json", "-timeout", "100ms", "k")); r[0].Result != "kept" {
-		t.Errorf("%+v", r)
+		t.Errorf("the result of wait is %+v; want kept", r)
 	}
 	has(s.want(exitUsage, "release", "k").stderr, "interlock release -kept k", "# kept for locker aaaaaaaa and 1 more")
 	has(s.want(exitNo, "release", "k", "-token", "5").stderr, "interlock release -kept k")
@@ -46,6 +46,6 @@ func TestALockThatIsKeptIsShownWaitedForAndFreed(t *testing.T) {
 	has(s.want(exitNo, "release", "-kept", "k").stderr, "k is free", "k is not kept for waiting processes")
 	keep()
 	if r := decode[show.Result](t, s.want(0, "release", "-json", "-kept", "k")); r[0].Result != "freed" || r[0].Key != "k" {
-		t.Errorf("%+v", r)
+		t.Errorf("the result of release is %+v; want freed", r)
 	}
 }

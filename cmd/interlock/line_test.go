@@ -328,6 +328,6 @@ func TestTheEnvironmentNamesTheTopologyAndTLS(t *testing.T) {
 	}
 	c := fromEnvironment(func(name string) string { return env[name] })
 	if c.sentinel != "main" || c.serverName != "redis.test" || c.caCert != "ca.pem" || c.cert != "c.pem" || c.key != "k.pem" || c.cluster || !c.tls {
-		t.Errorf("%+v", c)
+		t.Errorf("the environment sets %+v; want a Sentinel with TLS, and no Cluster", c)
 	}
 }

@@ -45,7 +45,7 @@ func TestARefusedRenewalFailsNoLeaseBesideIt(t *testing.T) {
 				Key: key, Owner: owner, TTL: time.Minute, Deadline: time.Now().Add(time.Minute),
 			})
 			if err != nil || !rep.Granted {
-				t.Fatalf("%+v, %v", rep, err)
+				t.Fatalf("Acquire returns %+v, %v; want a grant", rep, err)
 			}
 			batch = append(batch, driver.Renewal{Key: key, Owner: owner, TTL: time.Minute})
 		}

@@ -112,7 +112,7 @@ func TestALeaseWithoutEndDoesNotOverflow(t *testing.T) {
 		store, other := open(t, server), open(t, server)
 		ask := driver.AcquireRequest{Key: "k", Owner: "o", TTL: forever}
 		if reply, err := store.Acquire(t.Context(), ask); err != nil || !reply.Granted {
-			t.Fatalf("%+v, %v", reply, err)
+			t.Fatalf("Acquire returns %+v, %v; want a grant", reply, err)
 		}
 		time.Sleep(24 * time.Hour)
 		ask.Owner = "other"

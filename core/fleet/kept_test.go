@@ -87,7 +87,7 @@ func (w *world) testKept() {
 		w.t.Errorf("wait returned while the lock is kept: %v", <-done)
 	}
 	if l, err := f.ReleaseKept(ctx, "k"); err != nil || l.Kept == 0 || len(l.Waiters) < 5 {
-		w.t.Fatalf("%+v, %v", l, err)
+		w.t.Fatalf("ReleaseKept returns %+v, %v; want the kept lock and its waiters", l, err)
 	}
 	wantErr(w.t, <-done, nil)
 	if l, err := f.Inspect(ctx, "k"); err != nil || !l.Free() || len(w.list(f, "")) != 0 {

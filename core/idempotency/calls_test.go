@@ -39,7 +39,7 @@ func keyOf(ctx context.Context, t *testing.T, target string) string {
 	t.Helper()
 	key, found, done, err := idempotency.CallKey(ctx, target)
 	if err != nil || found != (key != "") {
-		t.Errorf("%q, %v, %v", key, found, err)
+		t.Errorf("CallKey returns %q, %v, %v; want a key exactly where one is found", key, found, err)
 	}
 	done()
 	return key

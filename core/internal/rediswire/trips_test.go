@@ -37,7 +37,7 @@ func TestTheTimeInWhichAConnectionIsMadeIsNoRoundTrip(t *testing.T) {
 			begin := time.Now()
 			rep, err := s.Acquire(t.Context(), ask)
 			if err != nil || !rep.Granted {
-				t.Fatalf("%+v, %v", rep, err)
+				t.Fatalf("Acquire returns %+v, %v; want a grant", rep, err)
 			}
 			took := time.Since(begin)
 			if took < dial {
