@@ -184,6 +184,39 @@ func TestAnOfferOutlastsTheCallerThatAsksForIt(t *testing.T) {
 	}
 }
 
+// The announcement of an earlier release, which offered the lock to another process, comes after
+// the offer. The process has to ask for its offer, and the store is not ready.
+func TestAnEarlierAnnouncementDoesNotPutOffTheRequestForAnOffer(t *testing.T) {
+	for name, announced := range map[string]time.Duration{
+		"before the reply": 2 * time.Millisecond, "after the reply": 7 * time.Millisecond, "before the second reply": 17 * time.Millisecond,
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p := newPair(t)
+				lease := held(t, p.holder, t.Context(), "k")
+				got, _ := p.waits()
+				time.Sleep(driver.OfferLasts/2 + 5*time.Millisecond) // it has to ask
+				requests := 0
+				p.store.Intercept(func(r memstore.Request) memstore.Fault {
+					if r.Op == memstore.Acquire {
+						if requests++; requests <= 2 {
+							return memstore.Fault{Before: 5 * time.Millisecond, Err: driver.ErrNotReady}
+						}
+					}
+					return memstore.Fault{}
+				})
+				released := time.Now()
+				_ = lease.Release(t.Context())
+				time.Sleep(announced)
+				another := driver.TakingOffers(driver.WithPatience("another", time.Millisecond))
+				own := driver.TakingOffers(driver.WithPatience(core.ID(p.other), time.Millisecond))
+				p.seen.wake(driver.Signal{Next: another + "," + own})
+				p.soon(got, released, 100*time.Millisecond)
+			})
+		})
+	}
+}
+
 // The only caller leaves while the request for the offer is on its way, which is not carried out.
 func TestAnOfferGoesToTheNextProcessWhenItsOnlyCallerLeaves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -70,9 +70,9 @@ type acquisition struct {
 }
 
 // retry lets the first waiter try again after a pause that doubles. Of several tries that
-// fail together only the first makes it longer.
+// fail together only the first makes it longer; a request for an offer has no others beside it.
 func (a *acquisition) retry(now clock.Instant, why error) {
-	if a.failed == nil || now >= a.tryAt {
+	if a.failed == nil || now >= a.tryAt || a.named != 0 {
 		a.backoff = min(max(2*a.backoff, minBackoff), maxBackoff)
 		a.tryAt = now.Add(a.backoff)
 	}
@@ -96,6 +96,11 @@ func (a *acquisition) plan(now clock.Instant, s driver.Signal, id string, kind d
 	turn := turnIn(s.Next, id, kind)
 	if s.Now != 0 && s.Next != "" && !mayHave(s, id) {
 		return // the places that became free are others'
+	}
+	if a.named != 0 && !asking {
+		// The lock is kept for this process. The announcement may be of an earlier release, and
+		// puts off no request for the offer.
+		defer func(before clock.Instant) { a.tryAt = min(a.tryAt, before) }(a.tryAt)
 	}
 	a.signals++
 	a.rest, a.restUntil = turn.rest, 0
