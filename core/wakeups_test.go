@@ -72,6 +72,7 @@ type wakeups struct {
 	waiting   map[*member]int // callers
 	since     time.Time       // from when on the lock was free while a live process waited; zero: it was not
 	trace     []string
+	line      newestCalls
 }
 
 // member is a process, and the store as the process sees it.
@@ -112,10 +113,10 @@ func (w *wakeups) run() {
 	w.kinds = [][][]core.Option{
 		{nil},
 		{{core.OneWaiter()}},
-		{{core.Newest()}, {core.Newest()}, nil},
+		{newest, newest, nil},
 		{{core.Shared()}, {core.Permits(2)}, nil},
-		{nil, nil, {core.Newest()}, {core.WholeLease()}, {core.TTL(time.Minute)}},
-		{nil, nil, {core.Newest()}, {core.WholeLease()}, {core.Shared()}},
+		{nil, nil, newest, {core.WholeLease()}, {core.TTL(time.Minute)}},
+		{nil, nil, newest, {core.WholeLease()}, {core.Shared()}},
 	}[w.n(6)]
 	w.store.Intercept(w.meets)
 	w.begins()
@@ -179,9 +180,12 @@ func (p *member) use(slow bool) {
 		ctx, leave = context.WithTimeout(ctx, time.Millisecond+w.upTo(100*time.Millisecond))
 		defer leave()
 	}
+	kind := w.kinds[w.n(len(w.kinds))]
+	ended := w.comes(p, kind)
 	p.waits(1)
-	lease, err := p.locker.Lock(ctx, "k", w.kinds[w.n(len(w.kinds))]...)
+	lease, err := p.locker.Lock(ctx, "k", kind...)
 	p.waits(-1)
+	ended(lease, err)
 	if err == nil {
 		if slow || w.n(8) == 0 {
 			if w.harm {
@@ -238,11 +242,14 @@ func (w *wakeups) judges() {
 			w.since = now
 		case now.Sub(w.since) > most:
 			w.Errorf("seed %d: the lock is free for %v while a process waits, after %d steps; want %v at most. The last were\n%s",
-				w.seed, now.Sub(w.since), w.steps, most, strings.Join(w.trace[max(0, len(w.trace)-40):], "\n"))
+				w.seed, now.Sub(w.since), w.steps, most, w.last())
 		}
 		w.mu.Unlock()
 	}
 }
+
+// last returns the last steps. The caller holds w.mu.
+func (w *wakeups) last() string { return strings.Join(w.trace[max(0, len(w.trace)-40):], "\n") }
 
 // harms has a process that waits stand still or die.
 func (w *wakeups) harms() {
@@ -298,6 +305,8 @@ func (w *wakeups) meets(r memstore.Request) memstore.Fault {
 	p := w.processes[id]
 	w.mu.Unlock()
 	switch {
+	case r.Op == memstore.Stand: // it names no owner
+		return memstore.Fault{Before: w.upTo(slowMessage / 10), After: w.upTo(slowMessage / 10)}
 	case p == nil:
 		return memstore.Fault{}
 	case p.ctx.Err() != nil:
@@ -314,78 +323,9 @@ func (w *wakeups) meets(r memstore.Request) memstore.Fault {
 		f.Err, f.Executed = driver.ErrUnavailable, true
 	case n == 1 && w.harm:
 		f.Err, f.Ambiguous = driver.ErrUnavailable, true
+	case n <= 3 && r.Op == memstore.Acquire:
+		f.Err = driver.ErrNotReady
 	}
 	w.note("%s %s: %+v", r.Op, r.Owner, f)
 	return f
-}
-
-// way is how long a message takes.
-func (p *member) way() time.Duration {
-	switch late := p.w.n(4) == 0; {
-	case late && p.w.harm:
-		return p.w.upTo(slowMessage)
-	case late:
-		return p.w.upTo(slowMessage / 10)
-	}
-	return p.trip / 2
-}
-
-// stands is how long the process stands still.
-func (p *member) stands() time.Duration {
-	p.w.mu.Lock()
-	defer p.w.mu.Unlock()
-	return max(0, time.Until(p.until))
-}
-
-// hears has a message come to the process, or come twice, or not at all.
-func (p *member) hears(message any, tell, lost func()) {
-	p.w.note("to %s: %+v", p.id, message)
-	n := 1
-	if p.w.harm {
-		switch p.w.n(20) {
-		case 0:
-			n, tell = 1, func() { time.AfterFunc(reconnects, lost) }
-		case 1:
-			n = 2
-		}
-	}
-	for range n {
-		if p.ctx.Err() == nil {
-			time.AfterFunc(p.way()+p.stands(), tell)
-		}
-	}
-}
-
-// RoundTrip implements [driver.Ranger].
-func (p *member) RoundTrip() time.Duration { return p.trip }
-
-func (p *member) Acquire(ctx context.Context, req driver.AcquireRequest) (driver.Reply, error) {
-	if !p.w.harm || p.w.n(30) > 0 {
-		return p.Store.Acquire(ctx, req)
-	}
-	// Its connection breaks, it is sent again, and the first copy comes last.
-	late := req
-	late.Late = func(driver.Reply, error) {}
-	time.AfterFunc(p.w.upTo(slowMessage), func() { _, _ = p.Store.Acquire(context.Background(), late) })
-	rep, err := p.Store.Acquire(ctx, req)
-	rep.Ambiguous = true
-	return rep, err
-}
-
-func (p *member) Watch(key string, since time.Time, wake func(driver.Signal)) (stop func()) {
-	return p.Store.Watch(key, since, func(s driver.Signal) {
-		p.hears(s, func() { wake(s) }, func() { wake(driver.Signal{}) })
-	})
-}
-
-// Offers implements [driver.Offerer].
-func (p *member) Offers(id string, ready func(bool), take func(driver.Offer)) (stop func()) {
-	return p.Store.Offers(id, ready, func(o driver.Offer) { p.hears(o, func() { take(o) }, func() {}) })
-}
-
-// Notify implements [driver.Notifier].
-func (p *member) Notify(id string, hear func(key, owner string)) (stop func()) {
-	return p.Store.Notify(id, func(key, owner string) {
-		p.hears(owner, func() { hear(key, owner) }, func() { hear("", "") })
-	})
 }

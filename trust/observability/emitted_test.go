@@ -202,7 +202,7 @@ func TestTheExporterGivesTheMetricsTheseNames(t *testing.T) {
 		"interlock_hold_duration_seconds_bucket", "interlock_hold_duration_seconds_count", "interlock_hold_duration_seconds_sum",
 		"interlock_hold_oldest_seconds", "interlock_idempotent_requests_total", "interlock_leases", "interlock_lost_total",
 		"interlock_queue_longest", "interlock_rejected_total", "interlock_renewals_total", "interlock_replays_total",
-		"interlock_rule_max_hold_seconds", "interlock_rule_wait_seconds", "interlock_waiters",
+		"interlock_rule_max_hold_seconds", "interlock_rule_wait_seconds", "interlock_undelivered_total", "interlock_waiters",
 	}
 	all := emitted(t)
 	got := slices.DeleteFunc(slices.Sorted(maps.Keys(all)), func(name string) bool { return name == "target_info" })
