@@ -81,11 +81,11 @@ soak: ## Locks of each topology under faults for DURATION each, judged, as a tab
 	cd trust && $(GO) test -tags=integration,long -v -count=1 -timeout 0 ./histories -args -duration $(DURATION) $(ARGS)
 
 .PHONY: bench
-bench: ## Interlock beside other libraries as tables, and docs/pictures/bench-*.svg, takes half an hour: make bench ARGS='-rounds 1 -time 1s -hold 10s' takes four minutes and draws nothing
+bench: ## Interlock beside other libraries as tables, docs/pictures/bench-*.svg and the table of docs/costs.md, takes half an hour on two cores: make bench ARGS='-rounds 1 -time 1s -hold 10s' takes four minutes and writes nothing
 	cd bench && $(GO) run . $(ARGS)
 
 .PHONY: scale
-scale: ## Confirm the cost model of docs/scaling.md on real servers with up to 128 lockers, five minutes: make scale ARGS='-time 1s'
+scale: ## Confirm the cost model of docs/costs.md on real servers with up to 128 lockers, five minutes: make scale ARGS='-time 1s'
 	cd bench && $(GO) run ./scale $(ARGS)
 
 .PHONY: way

@@ -3,25 +3,25 @@ module github.com/interlock-go/interlock
 go 1.26.0
 
 require (
-	github.com/alicebob/miniredis/v2 v2.40.0
-	github.com/gin-gonic/gin v1.9.1
-	github.com/go-chi/chi/v5 v5.0.12
-	github.com/grpc-ecosystem/go-grpc-middleware/v2 v2.0.1
-	github.com/jackc/pgx/v5 v5.5.5
-	github.com/labstack/echo/v4 v4.11.1
-	github.com/labstack/echo/v5 v5.4.3
-	github.com/redis/go-redis/v9 v9.23.0
-	go.opentelemetry.io/otel v1.31.0
-	go.opentelemetry.io/otel/exporters/stdout/stdouttrace v1.31.0
-	go.opentelemetry.io/otel/metric v1.31.0
-	go.opentelemetry.io/otel/sdk v1.31.0
-	go.opentelemetry.io/otel/sdk/metric v1.31.0
-	go.opentelemetry.io/otel/trace v1.31.0
-	go.uber.org/goleak v1.3.0
-	golang.org/x/net v0.57.0
-	google.golang.org/genproto/googleapis/rpc v0.0.0-20240318140521-94a12d6c2237
-	google.golang.org/grpc v1.64.1
-	google.golang.org/protobuf v1.33.0
+	github.com/alicebob/miniredis/v2 v2.40.0 // examples and the demonstration: ClockTTL
+	github.com/gin-gonic/gin v1.9.1 // a file name in Content-Disposition is quoted (CVE-2023-29401)
+	github.com/go-chi/chi/v5 v5.0.12 // tests only
+	github.com/grpc-ecosystem/go-grpc-middleware/v2 v2.0.1 // tests only: the selector
+	github.com/jackc/pgx/v5 v5.5.5 // the demonstration; SQL injection by a message of 4 GB (CVE-2024-27304)
+	github.com/labstack/echo/v4 v4.11.1 // Response.Unwrap for http.ResponseController; 4.10 also matches a 404 as a route
+	github.com/labstack/echo/v5 v5.4.3 // ProblemError
+	github.com/redis/go-redis/v9 v9.23.0 // a connection with a failed set-up is closed (9.22 leaks it); before 9.22 a reply that panicked left its connection in use
+	go.opentelemetry.io/otel v1.31.0 // semantic conventions 1.26 (in 1.28); exemplars without a setting in tests
+	go.opentelemetry.io/otel/exporters/stdout/stdouttrace v1.31.0 // the demonstration
+	go.opentelemetry.io/otel/metric v1.31.0 // as otel
+	go.opentelemetry.io/otel/sdk v1.31.0 // tests and the demonstration
+	go.opentelemetry.io/otel/sdk/metric v1.31.0 // tests
+	go.opentelemetry.io/otel/trace v1.31.0 // as otel
+	go.uber.org/goleak v1.3.0 // tests only
+	golang.org/x/net v0.57.0 // echo v5
+	google.golang.org/genproto/googleapis/rpc v0.0.0-20240318140521-94a12d6c2237 // grpc
+	google.golang.org/grpc v1.64.1 // SupportPackageIsVersion9 of generated code; a context in a log shows no metadata (GO-2024-2978)
+	google.golang.org/protobuf v1.33.0 // an endless loop in protojson (CVE-2024-24786)
 )
 
 require (

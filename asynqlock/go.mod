@@ -3,10 +3,10 @@ module github.com/interlock-go/interlock/asynqlock
 go 1.26.0
 
 require (
-	github.com/alicebob/miniredis/v2 v2.40.0
-	github.com/hibiken/asynq v0.26.0
+	github.com/alicebob/miniredis/v2 v2.40.0 // as in the root
+	github.com/hibiken/asynq v0.26.0 // Task.Headers, RevokeTask
 	github.com/interlock-go/interlock v0.0.0
-	go.uber.org/goleak v1.3.0
+	go.uber.org/goleak v1.3.0 // as in the root
 )
 
 require (

@@ -8,7 +8,7 @@
 //
 // Every cell (a workload under a library) has a redis-server of its own and runs
 // in processes of its own, and the libraries take turns in every round, so that
-// what else the machine does hits all of them alike. docs/performance.md says how
+// what else the machine does hits all of them alike. docs/costs.md says how
 // to read the result. It needs a Unix system, and redis-server or valkey-server.
 package main
 
@@ -48,6 +48,7 @@ type options struct {
 	list       bool
 	profile    string
 	pictures   string
+	page       string
 	save, from string
 }
 
@@ -63,6 +64,7 @@ func parse(args []string, errs io.Writer) (o options, ok bool) {
 	flags.BoolVar(&o.list, "list", false, "list the cells and end")
 	flags.StringVar(&o.profile, "profile", "", "a directory for the CPU and allocation profile of each cell")
 	flags.StringVar(&o.pictures, "pictures", "../docs/pictures", "a directory for the pictures of the report, bench-*.svg; with -only or one round they are drawn if this is set")
+	flags.StringVar(&o.page, "page", "../docs/costs.md", "a page for the figures at a glance, between its two marks; with -only or one round it is written if this is set")
 	flags.StringVar(&o.save, "save", "results.json", "a file for all that was measured; with -only or one round it is written if this is set")
 	flags.StringVar(&o.from, "from", "", "a file that -save wrote: nothing is run, and its report and pictures are made again")
 	if flags.Parse(args) != nil {
@@ -80,6 +82,9 @@ func parse(args []string, errs io.Writer) (o options, ok bool) {
 		flags.Visit(func(f *flag.Flag) { set[f.Name] = true })
 		if !set["pictures"] {
 			o.pictures = ""
+		}
+		if !set["page"] {
+			o.page = ""
 		}
 		if !set["save"] {
 			o.save = ""
@@ -131,7 +136,7 @@ func (o *options) run(out, errs io.Writer) error {
 	} else {
 		var whole bool
 		if r, whole = o.measure(cells, errs); !whole {
-			o.save, o.pictures = "", "" // the report of what there is so far
+			o.save, o.pictures, o.page = "", "", "" // the report of what there is so far
 		}
 		if err := r.save(o.save); err != nil {
 			return err
@@ -141,6 +146,9 @@ func (o *options) run(out, errs io.Writer) error {
 		return err
 	}
 	if err := r.drawAll(o.pictures, errs); err != nil {
+		return err
+	}
+	if err := r.writePage(o.page); err != nil {
 		return err
 	}
 	if r.violations() > 0 {
@@ -153,7 +161,7 @@ func (o *options) run(out, errs io.Writer) error {
 func (o *options) measure(cells []cell, errs io.Writer) (r *report, whole bool) {
 	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer cancel()
-	r = newReport(about(o.rounds, o.span))
+	r = newReport(about(ctx, o.rounds, o.span))
 	for i, c := range cells {
 		if ctx.Err() != nil {
 			return r, false

@@ -168,7 +168,7 @@ func TestAReportIsTheSameFromItsFile(t *testing.T) {
 	}
 	var out, log bytes.Buffer
 	dir := t.TempDir()
-	if code := run([]string{"-from", file, "-pictures", dir}, &out, &log); code != 0 {
+	if code := run([]string{"-from", file, "-pictures", dir, "-page", ""}, &out, &log); code != 0 {
 		t.Fatalf("-from ends with %d: %s", code, log.String())
 	}
 	if want := r.markdown(); out.String() != want {

@@ -1,8 +1,10 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"math"
+	"os/exec"
 	"runtime"
 	"slices"
 	"strings"
@@ -202,9 +204,13 @@ func newReport(about string) *report {
 	return &report{about, map[string]map[string]*outcome{}}
 }
 
-// about says how and where a run measures.
-func about(rounds int, span time.Duration) string {
-	return fmt.Sprintf("Rounds: %d of %v; %s, %s/%s, GOMAXPROCS %d.",
+// about says when, how and where a run measures, and which code.
+func about(ctx context.Context, rounds int, span time.Duration) string {
+	commit := "an unknown commit"
+	if out, err := exec.CommandContext(ctx, "git", "rev-parse", "--short", "HEAD").Output(); err == nil {
+		commit = "commit " + strings.TrimSpace(string(out))
+	}
+	return fmt.Sprintf("Measured on %s at %s. Rounds: %d of %v; %s, %s/%s, GOMAXPROCS %d.", time.Now().Format(time.DateOnly), commit,
 		rounds, span, runtime.Version(), runtime.GOOS, runtime.GOARCH, runtime.GOMAXPROCS(0))
 }
 
@@ -302,10 +308,15 @@ others too, for as long as they were watched.
 	return out.String()
 }
 
-// writeGlance is one table of everything: the first column of each row's own.
+// writeGlance is one table of everything, with its heading.
 func (r *report) writeGlance(out *strings.Builder) {
-	libraries := with(peers, channel)
 	fmt.Fprint(out, "\n### At a glance\n\n")
+	r.writeTable(out)
+}
+
+// writeTable has a line for each row: the first of its columns, for each library.
+func (r *report) writeTable(out *strings.Builder) {
+	libraries := with(peers, channel)
 	writeRow(out, append([]string{"workload", ""}, libraries...))
 	writeRow(out, append([]string{"---", "---"}, repeat("---:", len(libraries))...))
 	for _, row := range rows {

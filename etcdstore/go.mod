@@ -6,9 +6,9 @@ replace github.com/interlock-go/interlock => ../
 
 require (
 	github.com/interlock-go/interlock v0.0.0
-	go.etcd.io/etcd/api/v3 v3.7.3
-	go.etcd.io/etcd/client/v3 v3.7.3
-	google.golang.org/grpc v1.83.2
+	go.etcd.io/etcd/api/v3 v3.7.3 // not tried with an older version
+	go.etcd.io/etcd/client/v3 v3.7.3 // not tried with an older version
+	google.golang.org/grpc v1.83.2 // the client of etcd
 )
 
 require (

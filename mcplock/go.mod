@@ -4,8 +4,8 @@ go 1.26.0
 
 require (
 	github.com/interlock-go/interlock v0.0.0
-	github.com/modelcontextprotocol/go-sdk v1.8.0
-	go.uber.org/goleak v1.3.0
+	github.com/modelcontextprotocol/go-sdk v1.8.0 // not tried with an older version
+	go.uber.org/goleak v1.3.0 // as in the root
 )
 
 require (

@@ -6,7 +6,7 @@ replace github.com/interlock-go/interlock => ../
 
 require (
 	github.com/interlock-go/interlock v0.0.0
-	github.com/jackc/pgx/v5 v5.12.0
+	github.com/jackc/pgx/v5 v5.12.0 // FailedBatchResults, Batch.BeginTx
 )
 
 require (

@@ -3,9 +3,9 @@ module github.com/interlock-go/interlock/watermilllock
 go 1.26.0
 
 require (
-	github.com/ThreeDotsLabs/watermill v1.5.1
+	github.com/ThreeDotsLabs/watermill v1.5.1 // the example: AddConsumerHandler
 	github.com/interlock-go/interlock v0.0.0
-	go.uber.org/goleak v1.3.0
+	go.uber.org/goleak v1.3.0 // as in the root
 )
 
 require (

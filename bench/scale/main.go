@@ -1,4 +1,4 @@
-// Command scale confirms the cost model of docs/scaling.md on real Redis servers, with
+// Command scale confirms the cost model of docs/costs.md on real Redis servers, with
 // many lockers, each a process of its own to the others. It prints what the model says
 // beside what was measured, as Markdown, and ends with status 1 if they differ by more than
 // they may.

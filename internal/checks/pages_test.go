@@ -4,10 +4,12 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path"
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 )
@@ -18,6 +20,56 @@ func TestTheReadmeIsShort(t *testing.T) {
 	const most = 180
 	if lines := strings.Count(read(t, "README.md"), "\n"); lines > most {
 		t.Errorf("README.md has %d lines, and at most %d are allowed: put details into a page of docs, and link to it", lines, most)
+	}
+}
+
+// A reader opens three pages at most for a question, and reads each to its end. What is longer
+// belongs on another page, into a comment of the code, or into the log of commits.
+func TestThePagesAreFewAndShort(t *testing.T) {
+	atRoot(t)
+	const mostPages, mostWords, mostOfAll = 36, 9200, 70_500
+	pages, all := 0, 0
+	for _, page := range documents(t) {
+		if page != "README.md" && !strings.HasPrefix(page, "docs/") {
+			continue
+		}
+		words := len(strings.Fields(read(t, page)))
+		if all += words; page != "README.md" {
+			pages++
+		}
+		t.Logf("%5d %s", words, page)
+		if words > mostWords {
+			t.Errorf("%s has %d words, at most %d are allowed: say each fact on one page only, and leave out what a reader of this page does not need", page, words, mostWords)
+		}
+	}
+	t.Logf("%5d words on %d pages and in the README", all, pages)
+	if pages > mostPages || all > mostOfAll {
+		t.Errorf("docs has %d pages, at most %d are allowed; with the README they have %d words, at most %d", pages, mostPages, all, mostOfAll)
+	}
+}
+
+// The figures of docs/costs.md are of the present code, or say that they are not.
+func TestTheFiguresSayIfTheirCodeIsOld(t *testing.T) {
+	atRoot(t)
+	const most = 40 // commits on the two packages that decide most figures
+	_, part, _ := strings.Cut(read(t, "docs/costs.md"), "<!-- figures: begin")
+	part, _, found := strings.Cut(part, "<!-- figures: end -->")
+	commit := regexp.MustCompile(`at commit ([0-9a-f]{7,40})\b`).FindStringSubmatch(part)
+	if !found || commit == nil {
+		t.Fatal("docs/costs.md does not say at which commit its figures were measured")
+	}
+	out, err := exec.CommandContext(t.Context(), "git", "rev-list", "--count", commit[1]+"..HEAD", "--",
+		"core/internal/lock", "core/internal/rediswire").Output()
+	if err != nil {
+		t.Logf("git does not say how old commit %s is, as in a shallow clone: %v", commit[1], err)
+		return
+	}
+	since, err := strconv.Atoi(strings.TrimSpace(string(out)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if since > most && !strings.Contains(part, "older than the present code") {
+		t.Errorf("the figures of docs/costs.md are %d commits older than the code, at most %d are allowed: run make bench, or write behind the commit that it is older than the present code", since, most)
 	}
 }
 

@@ -77,7 +77,7 @@ func TestABarrierWithoutAListGoesWithTheLastPlace(t *testing.T) {
 	}
 }
 
-// docs/performance.md counts them.
+// docs/costs.md counts them.
 func TestALockWithoutContentionIsNineCommands(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t)
