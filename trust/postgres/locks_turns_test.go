@@ -80,33 +80,6 @@ func TestALockThatAFarProcessReleasesIsKeptUntilItIsAnnounced(t *testing.T) {
 	})
 }
 
-// Processes of an earlier version, whose names say nothing, have their turns beside others
-// on the same tables.
-func TestALockIsKeptForALockerOfAnEarlierVersion(t *testing.T) {
-	t.Parallel()
-	db, _ := tables(t)
-	s := newStore(t, db)
-	const turn = 60 * time.Millisecond
-	var key string
-	n := 0
-	eventually(t, "the second locker asks before the turn of the first has ended", func() bool {
-		n++
-		key = fmt.Sprint(n)
-		rep, took := called(t, s, s, key, "earlier", "now~q")
-		if rep.Granted && took < turn || !rep.Granted && (rep.TTL > turn || !rep.Listed || rep.Holder != "") {
-			t.Fatalf("after at most %v the second is answered with %+v", took, rep)
-		}
-		return !rep.Granted
-	})
-	if rep := takeAs(t, s, driver.AcquireRequest{Key: key, Owner: "o", Waiter: "earlier"}); !rep.Granted {
-		t.Errorf("the first of the list is refused: %+v", rep)
-	}
-	list := read[string](t, db, "SELECT array_to_string(waiters, ',') FROM interlock_lock WHERE key = $1::bytea", []byte(key))
-	if list != "now~q" {
-		t.Errorf("behind the first wait %q", list)
-	}
-}
-
 // A locker is in a full list once, and may say there that it needs another time.
 func TestALockerInAFullListChangesWhatItNeeds(t *testing.T) {
 	t.Parallel()

@@ -11,7 +11,7 @@ import (
 	"github.com/interlock-go/interlock/core/driver"
 )
 
-// minMajor is the first version of Redis that has all that the scripts use
+// minMajor is the oldest version of Redis with all that the scripts use
 // (PEXPIRE .. GT, sharded pub/sub).
 const minMajor = 7
 
