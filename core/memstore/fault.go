@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/interlock-go/interlock/core/driver"
+	"github.com/interlock-go/interlock/core/driver/keystate"
 )
 
 // Op is the kind of a request.
@@ -126,14 +127,9 @@ func (s *Store) Holder(key string) (owner string, token int64, ok bool) {
 	if s.locks[key] == nil {
 		return "", 0, false
 	}
-	switch r := s.lock(key, s.now()); {
-	case r.owner != "":
-		return r.owner, r.token, true
-	case len(r.places) > 0:
-		return r.places[0].owner, r.places[0].token, true
-	default:
-		return "", 0, false
-	}
+	l := s.lock(key, s.now())
+	l.At(s.now())
+	return l.Record.Holder()
 }
 
 // Take gives the lock of a key to another process for the time of lease, also if
@@ -145,20 +141,15 @@ func (s *Store) Take(key string, lease time.Duration) (release func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	owner := s.another()
-	now := s.now()
-	r := s.lock(key, now)
-	r.owner, r.places, r.expires, r.barrier, r.reserved = owner, nil, now.Add(lease), time.Time{}, reservation{}
-	r.mint(now, 1)
+	s.lock(key, s.now()).Seize(owner, lease, s.now())
 	return func() {
-		s.mu.Lock()
-		r := s.lock(key, s.now())
-		if r.owner != owner {
-			s.mu.Unlock()
-			return
-		}
-		tell := s.free(key, r, s.now())
-		s.mu.Unlock()
-		tell()
+		s.change(key, func(r *keystate.Record, now time.Time) (n keystate.Notices) {
+			r.At(now)
+			if has, _, _ := r.Holder(); has == owner {
+				n = r.Lose(now)
+			}
+			return n
+		})
 	}
 }
 
@@ -176,16 +167,13 @@ func (s *Store) another() string {
 // Expire ends the lease of a lock now, as when Redis evicted the key. Its holder
 // finds that out at its next renewal, or when it releases the lock. So do all owners that
 // have places: Expire ends every place of the key. It returns false if the lock was free.
-func (s *Store) Expire(key string) bool {
-	s.mu.Lock()
-	now := s.now()
-	r := s.lock(key, now)
-	if r.free() {
-		s.mu.Unlock()
-		return false
-	}
-	tell := s.free(key, r, now)
-	s.mu.Unlock()
-	tell()
-	return true
+func (s *Store) Expire(key string) (held bool) {
+	s.change(key, func(r *keystate.Record, now time.Time) (n keystate.Notices) {
+		if r.At(now); r.Free() {
+			return n
+		}
+		held = true
+		return r.Lose(now)
+	})
+	return held
 }

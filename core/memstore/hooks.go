@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/interlock-go/interlock/core/driver/keystate"
 	"github.com/interlock-go/interlock/core/idempotency/record"
 )
 
@@ -127,16 +128,13 @@ func (s *Store) DamageRecords() int {
 // the answer all the same.
 func (s *Store) Empty() {
 	s.mu.Lock()
-	now := s.now()
-	var tell []func()
-	for key, l := range s.locks {
-		tell = append(tell, s.free(key, l, now)) // the tokens stay, as a token must not come twice
-	}
-	tell = append(tell, s.announcing(slices.Collect(maps.Keys(s.records.awaiting))...))
+	keys := slices.Collect(maps.Keys(s.locks))
+	tell := s.announcing(slices.Collect(maps.Keys(s.records.awaiting))...)
 	clear(s.records.entries)
 	clear(s.records.gone)
 	s.mu.Unlock()
-	for _, f := range tell {
-		f()
+	for _, key := range keys {
+		s.change(key, (*keystate.Record).Lose) // the tokens stay, as a token must not come twice
 	}
+	tell()
 }

@@ -2,12 +2,14 @@ package memstore
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/interlock-go/interlock/core/driver"
+	"github.com/interlock-go/interlock/core/driver/keystate"
 )
 
 // remember is how long the token of a key is kept after its lock has ended. A
@@ -39,19 +41,9 @@ func (s *Store) now() time.Time { return time.Now().Add(time.Duration(s.stepped.
 
 // lock is what the store has of a key.
 type lock struct {
-	owner    string    // the exclusive holder; empty: there is none
-	places   []place   // of the other holders
-	token    int64     // the last that was given out
-	expires  time.Time // when the last lease ends
-	waiting  []waiting
-	barrier  time.Time   // until when an exclusive request keeps new places out
-	reserved reservation // without a holder
-	line     line
-	freed    time.Time // when the lock or a place was last released, by the clock of the processes
+	keystate.Record
+	freed time.Time // when the lock or a place was last released, by the clock of the processes
 }
-
-// free reports whether there is no holder.
-func (r *lock) free() bool { return r.owner == "" && len(r.places) == 0 }
 
 type watcher struct{ wake func(driver.Signal) }
 
@@ -78,7 +70,7 @@ func (s *Store) Acquire(ctx context.Context, req driver.AcquireRequest) (driver.
 	return travel[driver.Reply]{
 		fault: fault, deadline: req.Deadline, late: req.Late,
 		execute: func() (driver.Reply, error) {
-			rep := s.try(req, (*lock).ask)
+			rep := s.try(req, (*keystate.Record).Acquire)
 			rep.Sent = sent
 			return rep, nil
 		},
@@ -86,71 +78,52 @@ func (s *Store) Acquire(ctx context.Context, req driver.AcquireRequest) (driver.
 	}.send(ctx)
 }
 
-// try asks for a caller, and tells the holders that a locker waits, and a locker that is displaced.
-func (s *Store) try(req driver.AcquireRequest, ask func(*lock, driver.AcquireRequest, time.Time) driver.Reply) driver.Reply {
-	rep, tell := s.asked(req, ask)
-	for _, f := range tell {
-		f()
-	}
+func (s *Store) try(
+	req driver.AcquireRequest, ask func(*keystate.Record, driver.AcquireRequest, time.Time) (driver.Reply, keystate.Notices),
+) (rep driver.Reply) {
+	s.change(req.Key, func(r *keystate.Record, now time.Time) (n keystate.Notices) {
+		rep, n = ask(r, req, now)
+		return n
+	})
 	return rep
 }
 
-func (s *Store) asked(
-	req driver.AcquireRequest, ask func(*lock, driver.AcquireRequest, time.Time) driver.Reply,
-) (rep driver.Reply, tell []func()) {
+// change has a lock changed, and then tells what follows. Like a server, the store tells nothing
+// where it knows of none.
+func (s *Store) change(key string, by func(r *keystate.Record, now time.Time) keystate.Notices) {
+	for _, tell := range s.changed(key, by) {
+		tell()
+	}
+}
+
+func (s *Store) changed(key string, by func(*keystate.Record, time.Time) keystate.Notices) (tell []func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := s.now()
-	r := s.lock(req.Key, now)
-	comes := req.Line == driver.Newest && req.Number == 0 && !r.holds(req.Owner)
-	if r.comes(&req, now) {
-		return driver.Reply{Out: true}, nil
+	l := s.lock(key, now)
+	n := by(&l.Record, now)
+	if n.Freed {
+		l.freed = time.Now()
 	}
-	news := req.Owner != "" && (r.news(req.Waiter) || comes) // else the locker that asks has the lock itself
-	if comes {
-		tell = s.displaced(req.Key, r, req.Waiter)
+	if take := s.offers[n.To]; take != nil {
+		n.Offer.Key = key
+		tell = append(tell, func() { take(n.Offer) })
 	}
-	if rep = ask(r, req, now); !rep.Granted && news {
-		tell = append(tell, s.wanted(req.Key, r)...)
+	if hear := s.attentive[n.Displaced]; hear != nil {
+		tell = append(tell, func() { hear(key, driver.Attentive(n.Displaced+":0")) })
 	}
-	return rep, tell
-}
-
-// ask makes a try.
-func (r *lock) ask(req driver.AcquireRequest, now time.Time) driver.Reply {
-	if req.Kind.Place() {
-		return r.enter(req, now)
-	}
-	return r.take(req, now)
-}
-
-// take makes a try to get the lock for an exclusive owner.
-func (r *lock) take(req driver.AcquireRequest, now time.Time) driver.Reply {
-	switch {
-	case r.owner == req.Owner:
-		return r.grant(req, now)
-	case r.owner != "":
-		return r.refuse(req, driver.Reply{Holder: r.owner, Token: r.token, TTL: r.expires.Sub(now)}, now)
-	case len(r.places) > 0:
-		rep := r.refuse(req, driver.Reply{Holder: r.holders(), TTL: min(r.expires.Sub(now), linger)}, now)
-		if until := now.Add(min(req.Left, barrier)); rep.Listed && req.Left > 0 && until.After(r.barrier) {
-			r.barrier = until
+	for _, owner := range n.Wanted {
+		id, _ := driver.IsAttentive(owner)
+		if hear := s.attentive[id]; hear != nil {
+			tell = append(tell, func() { hear(key, owner) })
 		}
-		return rep
-	case r.reserved.stands(now) && r.reserved.offer == "" && req.Line == driver.Newest:
-		r.reserved = reservation{}
-		r.waits(req)
-	case r.reserved.stands(now):
-		if left := r.passes(req.Waiter, req.Offer, now); left > 0 {
-			return r.refuse(req, driver.Reply{Holder: r.reserved.offer, Token: r.reserved.token, TTL: left}, now)
-		}
-		r.reserved = reservation{}
-	default:
-		r.waits(req)
 	}
-	r.owner, r.expires, r.barrier = req.Owner, now.Add(req.TTL), time.Time{}
-	r.mint(now, 1)
-	return r.grant(req, now)
+	if n.Announced {
+		for _, w := range s.watchers[key] {
+			tell = append(tell, func() { w.wake(n.Signal) })
+		}
+	}
+	return tell
 }
 
 // Renew implements [driver.Store].
@@ -169,25 +142,11 @@ func (s *Store) Renew(ctx context.Context, batch []driver.Renewal, done func(i i
 }
 
 func (s *Store) renew(renewal driver.Renewal) (contended bool, err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	now := s.now()
-	r := s.lock(renewal.Key, now)
-	if renewal.Kind.Place() {
-		err := r.stay(renewal, now)
-		return err == nil && len(r.waiting) > 0, err
-	}
-	if err := r.denied(renewal.Owner, now); err != nil {
-		return false, err
-	}
-	if renewal.TTL <= 0 && r.owner == "" {
-		return len(r.waiting) > 1, nil
-	}
-	r.accept(renewal.Owner, renewal.TTL, now)
-	if end := now.Add(renewal.TTL); end.After(r.expires) {
-		r.expires = end
-	}
-	return len(r.waiting) > 0, nil
+	s.change(renewal.Key, func(r *keystate.Record, now time.Time) (n keystate.Notices) {
+		contended, err = r.Renew(renewal, now)
+		return n
+	})
+	return contended, err
 }
 
 // Release implements [driver.Store].
@@ -199,73 +158,56 @@ func (s *Store) Release(ctx context.Context, req driver.ReleaseRequest) (waiting
 }
 
 func (s *Store) release(req driver.ReleaseRequest) (waiting string, err error) {
-	waiting, tell, err := s.giveUp(req)
-	if tell != nil {
-		tell()
-	}
+	s.change(req.Key, func(r *keystate.Record, now time.Time) (n keystate.Notices) {
+		waiting, n, err = r.Release(req, func(id string) bool { return s.offers[id] != nil }, now)
+		return n
+	})
 	return waiting, err
 }
 
-// giveUp ends what an owner holds. The function that it returns wakes the waiting
-// lockers. waiting names them, if the lock is free and there are others than the releasing one.
-func (s *Store) giveUp(req driver.ReleaseRequest) (waiting string, tell func(), err error) {
+// Stand implements [driver.Queuer].
+func (s *Store) Stand(ctx context.Context, req driver.AcquireRequest) (driver.Reply, error) {
+	fault := s.arrive(Request{Op: Stand, Key: req.Key, TTL: req.TTL})
+	return travel[driver.Reply]{
+		fault: fault, execute: func() (driver.Reply, error) { return s.try(req, (*keystate.Record).Stand), nil },
+	}.send(ctx)
+}
+
+// RoundTrip implements [driver.Ranger]: no time passes on the way.
+func (s *Store) RoundTrip() time.Duration { return 0 }
+
+// Decline implements [driver.Ranger].
+func (s *Store) Decline(ctx context.Context, key, waiter string) error {
+	fault := s.arrive(Request{Op: Decline, Key: key, Owner: waiter})
+	_, err := travel[struct{}]{
+		fault: fault, execute: func() (none struct{}, err error) {
+			s.change(key, func(r *keystate.Record, now time.Time) keystate.Notices { return r.Decline(waiter, now) })
+			return none, nil
+		},
+	}.send(ctx)
+	return err
+}
+
+// Notify implements [driver.Notifier].
+func (s *Store) Notify(id string, hear func(key, owner string)) (stop func()) {
+	return subscribe(s, s.attentive, id, hear)
+}
+
+// Offers implements [driver.Offerer].
+func (s *Store) Offers(id string, ready func(bool), take func(driver.Offer)) (stop func()) {
+	stop = subscribe(s, s.offers, id, take)
+	ready(true)
+	return stop
+}
+
+func subscribe[F any](s *Store, to map[string]F, id string, f F) (stop func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	now := s.now()
-	r := s.lock(req.Key, now)
-	if req.Kind.Place() {
-		free, signal, err := r.leave(req, now)
-		if err != nil {
-			return "", nil, err
-		}
-		r.token = max(r.token, req.Token)
-		if free {
-			r.reserve(reservation{}, now)
-			return "", s.free(req.Key, r, now), nil
-		}
-		if r.freed = time.Now(); signal.Now == 0 {
-			return "", nil, nil // no locker is waiting
-		}
-		return "", s.telling(req.Key, signal), nil
-	}
-	if err := r.denied(req.Owner, now); err != nil {
-		return "", nil, err
-	}
-	r.accept(req.Owner, 0, now)
-	r.token = max(r.token, req.Token)
-	r.again(req.Waiter, false)
-	v, offer := s.offer(req.Key, r, now)
-	r.reserve(v, now)
-	if waiting = names(r.waiting); len(r.waiting) == 1 && r.waiting[0].id == waiterOf(req.Waiter).id {
-		waiting = ""
-	}
-	announce := s.free(req.Key, r, now)
-	return waiting, func() { offer(); announce() }, nil
-}
-
-// free ends the possession of a lock. The caller holds s.mu, and calls what free
-// returns after it has given s.mu back: it wakes the waiting lockers. Like a server, the store
-// tells nothing where it knows of none.
-func (s *Store) free(key string, r *lock, now time.Time) (tell func()) {
-	signal := driver.Signal{Next: names(r.waiting)}
-	r.owner, r.places, r.barrier = "", nil, time.Time{}
-	if !r.reserved.stands(now) {
-		r.waiting = nil
-	}
-	r.freed, r.expires = time.Now(), now
-	if signal.Next == "" {
-		return func() {}
-	}
-	return s.telling(key, signal)
-}
-
-// telling returns what wakes the watchers of a key. The caller holds s.mu.
-func (s *Store) telling(key string, signal driver.Signal) func() {
-	watchers := slices.Clone(s.watchers[key])
+	to[id] = f
 	return func() {
-		for _, w := range watchers {
-			w.wake(signal)
-		}
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		delete(to, id)
 	}
 }
 
@@ -274,8 +216,8 @@ func (s *Store) Watch(key string, since time.Time, wake func(driver.Signal)) (st
 	w := &watcher{wake}
 	s.mu.Lock()
 	s.watchers[key] = append(s.watchers[key], w)
-	r := s.locks[key]
-	missed := r == nil || r.free() || r.freed.After(since)
+	l := s.locks[key]
+	missed := l == nil || l.Free() || l.freed.After(since)
 	s.mu.Unlock()
 	if missed {
 		wake(driver.Signal{})
@@ -290,51 +232,37 @@ func (s *Store) Watch(key string, since time.Time, wake func(driver.Signal)) (st
 	}
 }
 
-// lock returns what the store has of a key; a lock whose lease has ended is free, and so is a
-// place. The caller holds s.mu.
+// lock returns what the store has of a key. The caller holds s.mu.
 func (s *Store) lock(key string, now time.Time) *lock {
-	r := s.locks[key]
-	if r == nil {
+	l := s.locks[key]
+	if l == nil {
 		if len(s.locks) >= s.sweepAt {
 			s.sweep(now)
 		}
-		r = &lock{}
-		s.locks[key] = r
+		l = &lock{}
+		s.locks[key] = l
 	}
-	if r.owner != "" && !now.Before(r.expires) {
-		r.owner, r.waiting = "", nil
-	}
-	r.setBack(now)
-	r.places = slices.DeleteFunc(r.places, func(p place) bool { return !now.Before(p.ends) })
-	switch {
-	case r.reserved.stands(now):
-	case r.reserved.lasts > 0:
-		r.reserved, r.waiting = reservation{}, nil
-	case r.free() && now.Sub(r.expires) >= linger:
-		r.waiting, r.barrier = nil, time.Time{}
-	}
-	return r
+	return l
 }
 
 // sweep forgets keys that have not been held for a while, so that the store does
 // not grow with every key that was ever locked. The caller holds s.mu.
 func (s *Store) sweep(now time.Time) {
-	for key, r := range s.locks {
-		if now.Sub(r.expires) > remember {
+	for key, l := range s.locks {
+		if now.Sub(l.Ended()) > remember {
 			delete(s.locks, key)
 		}
 	}
 	s.sweepAt = max(sweepAt, 2*len(s.locks))
 }
 
-// denied says why an owner does not hold the lock, or returns nil. To whom the lock is offered,
-// that owner holds it as well.
-func (r *lock) denied(owner string, now time.Time) error {
+// checkKind returns an error for a request that makes no sense.
+func checkKind(req *driver.AcquireRequest) error {
 	switch {
-	case r.owner == owner, r.reserved.offers(owner, now):
-		return nil
-	case r.owner != "", len(r.places) > 0:
-		return driver.ErrTakenOver
+	case req.Kind > driver.Permit:
+		return fmt.Errorf("%w: unknown Kind %d", driver.ErrConfig, req.Kind)
+	case req.Kind == driver.Permit && req.AtMost < 1:
+		return fmt.Errorf("%w: AtMost is %d: at least 1 owner must be allowed a permit", driver.ErrConfig, req.AtMost)
 	}
-	return driver.ErrDeleted
+	return nil
 }

@@ -1,15 +1,11 @@
-package memstore
+package keystate
 
 import (
-	"context"
 	"slices"
 	"time"
 
 	"github.com/interlock-go/interlock/core/driver"
 )
-
-// onlyFor is for how long the only waiter stays one without asking again.
-const onlyFor = 1500 * time.Millisecond
 
 // line is what a lock knows about callers that are not in turn.
 type line struct {
@@ -18,27 +14,18 @@ type line struct {
 	until  time.Time // and until when
 }
 
-// Stand implements [driver.Queuer].
-func (s *Store) Stand(ctx context.Context, req driver.AcquireRequest) (driver.Reply, error) {
-	fault := s.arrive(Request{Op: Stand, Key: req.Key, TTL: req.TTL})
-	return travel[driver.Reply]{
-		fault: fault, execute: func() (driver.Reply, error) { return s.stand(req), nil },
-	}.send(ctx)
-}
-
-func (s *Store) stand(req driver.AcquireRequest) driver.Reply {
-	return s.try(req, func(r *lock, req driver.AcquireRequest, now time.Time) driver.Reply {
-		rep := driver.Reply{Holder: r.owner, Number: req.Number}
-		if req.Waiter == "" || r.free() && !r.reserved.stands(now) {
-			return rep
-		}
-		return r.refuse(req, rep, now)
-	})
+// stand says whether a caller of the locker that holds the lock may wait.
+func (r *Record) stand(req driver.AcquireRequest, now time.Time) driver.Reply {
+	rep := driver.Reply{Holder: r.owner, Number: req.Number}
+	if req.Waiter == "" || r.Free() && !r.reserved.stands(now) {
+		return rep
+	}
+	return r.refuse(req, rep, now)
 }
 
 // comes numbers a caller that is Newest and comes at this moment. It reports whether the
 // caller may not wait.
-func (r *lock) comes(req *driver.AcquireRequest, now time.Time) (out bool) {
+func (r *Record) comes(req *driver.AcquireRequest, now time.Time) (out bool) {
 	if req.Line != driver.Newest {
 		return false
 	}
@@ -54,16 +41,16 @@ func (r *lock) comes(req *driver.AcquireRequest, now time.Time) (out bool) {
 }
 
 // holds reports whether an owner holds the lock exclusively.
-func (r *lock) holds(owner string) bool { return owner != "" && r.owner == owner }
+func (r *Record) holds(owner string) bool { return owner != "" && r.owner == owner }
 
 // refuse completes the reply to a request for an exclusive owner that is refused.
-func (r *lock) refuse(req driver.AcquireRequest, rep driver.Reply, now time.Time) driver.Reply {
+func (r *Record) refuse(req driver.AcquireRequest, rep driver.Reply, now time.Time) driver.Reply {
 	id := waiterOf(req.Waiter).id
 	switch req.Line {
 	case driver.Newest:
 		rep.Number = req.Number
 		if len(r.waiting) == 0 || r.waiting[0].id != id {
-			r.waiting = slices.DeleteFunc(r.waiting, func(w waiting) bool { return w.id == id })
+			r.unlist(id)
 			r.waiting = slices.Insert(r.waiting, 0, waiterOf(req.Waiter))
 		}
 	case driver.OneWaiter:
@@ -79,7 +66,7 @@ func (r *lock) refuse(req driver.AcquireRequest, rep driver.Reply, now time.Time
 }
 
 // grant makes the reply to a request for an exclusive owner that is granted.
-func (r *lock) grant(req driver.AcquireRequest, now time.Time) driver.Reply {
+func (r *Record) grant(req driver.AcquireRequest, now time.Time) driver.Reply {
 	rep := driver.Reply{Granted: true, Token: r.token}
 	if r.behind(now) {
 		rep.Room = room
@@ -95,21 +82,16 @@ func (r *lock) grant(req driver.AcquireRequest, now time.Time) driver.Reply {
 }
 
 // alone notes that a caller of a locker, if it was the only waiter, waits no more.
-func (r *lock) alone(waiter string) {
+func (r *Record) alone(waiter string) {
 	if r.line.only == waiterOf(waiter).id {
 		r.line.only = ""
 	}
 }
 
-// displaced returns what tells the first locker of the list that a newer caller has come,
-// unless that is of the same locker. The caller holds s.mu.
-func (s *Store) displaced(key string, r *lock, newer string) (tell []func()) {
+// displaced returns the id of the first locker of the list, unless that has the newer caller.
+func (r *Record) displaced(newer string) (id string) {
 	if len(r.waiting) == 0 || r.waiting[0].id == waiterOf(newer).id {
-		return nil
+		return ""
 	}
-	id := r.waiting[0].id
-	if hear := s.attentive[id]; hear != nil {
-		tell = append(tell, func() { hear(key, driver.Attentive(id+":0")) })
-	}
-	return tell
+	return r.waiting[0].id
 }

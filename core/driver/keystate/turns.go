@@ -1,0 +1,113 @@
+package keystate
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/interlock-go/interlock/core/driver"
+)
+
+// reservation says that a lock is free, and kept for the first of the lockers that wait: for
+// each as long as it may take, one after the other. It means that others are refused. A lease
+// begins as it does for a free lock. The zero value is none.
+type reservation struct {
+	since time.Time
+	lasts time.Duration
+	offer string // the owner to whom the lock is offered while the first turn lasts; may be empty
+	token int64  // of the offer
+}
+
+// stands reports whether others are kept out.
+func (v reservation) stands(now time.Time) bool { return now.Sub(v.since) < v.lasts }
+
+// to is the id of the locker to which the lock is offered; empty if it is not.
+func (v reservation) to() string {
+	return v.offer[:max(0, strings.LastIndexByte(v.offer, ':'))]
+}
+
+// offers reports whether the lock is offered to an owner.
+func (v reservation) offers(owner string, now time.Time) bool {
+	return v.offer != "" && v.offer == owner && v.stands(now)
+}
+
+// reserve keeps a lock that became free for the lockers whose turn it is. Lockers that do
+// not say how long they may take come as they can.
+func (r *Record) reserve(v reservation, now time.Time) {
+	if r.reserved = v; v.offer == "" && len(r.waiting) > 0 {
+		r.waiting[0].patience = strings.ToLower(r.waiting[0].patience)
+	}
+	r.reserved.since = now
+	for i, w := range r.waiting {
+		if i == driver.KeptFor || w.patience == "" {
+			break
+		}
+		r.reserved.lasts += r.takes(i)
+	}
+}
+
+// passes returns in what time the turn of a locker begins for which a lock is reserved, or the
+// reservation ends. If that has come, the lockers before it lose their places. The locker to
+// which the lock is offered has its turn if it names the offer, and else after that time: a
+// request that comes late must not take back what the locker has begun to use.
+func (r *Record) passes(name string, offer int64, now time.Time) (left time.Duration) {
+	id, after, passed := waiterOf(name).id, time.Duration(0), now.Sub(r.reserved.since)
+	for i, w := range r.waiting {
+		switch {
+		case w.id == id:
+			switch {
+			case r.reserved.offer == "":
+			case r.reserved.to() == id && r.reserved.token == offer:
+				r.waiting = slices.Delete(r.waiting, i, i+1)
+				return 0
+			default: // also where another locker goes before all by now
+				after = max(after, driver.OfferLasts)
+			}
+			if left = min(after, r.reserved.lasts) - passed; left <= 0 {
+				r.waiting = r.waiting[i+1:]
+			}
+			return left
+		case w.patience == "":
+			return r.reserved.lasts - passed
+		}
+		after += r.takes(i)
+	}
+	return r.reserved.lasts - passed
+}
+
+// takes is how long a locker of the list may take to answer a call, or to use an offer.
+func (r *Record) takes(i int) time.Duration {
+	_, patience := driver.CutPatience(r.waiting[i].name())
+	if r.waiting[i].id == r.reserved.to() {
+		patience = max(patience, driver.OfferLasts)
+	}
+	return patience
+}
+
+// accept makes the owner to whom a lock is offered its holder.
+func (r *Record) accept(owner string, ttl time.Duration, now time.Time) {
+	if r.reserved.offers(owner, now) {
+		r.unlist(r.reserved.to())
+		r.owner, r.expires, r.reserved = owner, now.Add(ttl), reservation{}
+	}
+}
+
+// offer offers a lock that becomes free to the first locker that waits, if that takes offers. A
+// locker that has said so, and that the store does not reach any more, loses its place.
+func (r *Record) offer(n *Notices, reaches func(id string) bool, now time.Time) (v reservation) {
+	if len(r.waiting) == 0 || r.waiting[0].place || !driver.TakesOffers(r.waiting[0].name()) {
+		return v
+	}
+	id := r.waiting[0].id
+	if !reaches(id) {
+		r.waiting = r.waiting[1:]
+		return v
+	}
+	token := r.mint(now, 1)
+	if r.behind(now) {
+		return v // an offer does not say that few hand-offs may follow
+	}
+	n.To, n.Offer = id, driver.Offer{Token: token, Contended: len(r.waiting) > 1}
+	return reservation{offer: fmt.Sprintf("%s:%d", id, token), token: token}
+}
