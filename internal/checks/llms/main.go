@@ -50,7 +50,7 @@ var sections = []string{"Documents", "Problems", "Packages", "Optional"}
 // optional are the pages that the use of the toolkit does not need.
 var optional = []string{
 	"CHANGELOG.md", "CONTRIBUTING.md", "RELEASING.md", "SECURITY.md",
-	"docs/costs.md", "docs/decisions.md", "docs/demonstration.md", "docs/faults.md", "docs/histories.md",
+	"docs/costs.md", "docs/decisions.md", "docs/demonstration.md", "docs/evidence.md",
 }
 
 // collect reads the README, the documents and the comments of the packages for users.
