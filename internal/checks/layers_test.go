@@ -136,8 +136,13 @@ var layers = []layer{
 		"the test suite of the contract serves the authors of stores: the contract and the standard library only",
 	},
 	{
+		"./core/driver/keystate",
+		[]string{"./core/driver"},
+		"the rules of a lock know no store and no clock: the contract and the standard library only",
+	},
+	{
 		"./core/memstore",
-		[]string{"./core/driver", "./core/idempotency/record"},
+		[]string{"./core/driver", "./core/driver/keystate", "./core/idempotency/record"},
 		"the store for tests is both contracts in memory: the standard library only",
 	},
 	{
