@@ -1,7 +1,7 @@
 // Command production is one service with everything wired, on gin: a serialized route, an
 // idempotent endpoint, traces, metrics, a debug page behind authentication, readiness, and
-// an end that fits into the 30 s that Kubernetes leaves a process. The other examples are
-// smaller; begin with them.
+// an end that fits into the time that kubernetes.yaml leaves a process. The other examples
+// are smaller; begin with them.
 //
 //	curl -u alice:secret -X POST localhost:8080/accounts/42/debit
 //	curl -u alice:secret -X POST localhost:8080/payments -H 'Idempotency-Key: k1'
@@ -52,8 +52,8 @@ const name = "bank" // of the service, in traces and in the fleet
 // limit is how long a client waits for its answer, and a handler may run.
 const limit = 8 * time.Second
 
-// The end of the service has a time limit for each step. Together they are below the 30 s
-// of terminationGracePeriodSeconds, after which Kubernetes kills the process.
+// The end of the service has a time limit for each step. Together with preStop they are below
+// terminationGracePeriodSeconds in kubernetes.yaml. Then Kubernetes kills the process.
 const (
 	finishing = limit + 2*time.Second // of the requests under way
 	storing   = limit                 // of answers whose clients have been told that it took too long
@@ -143,9 +143,10 @@ func run(public, ops net.Listener, store store, rdb *redis.Client, stop <-chan s
 	r.Use(gin.Recovery(), otelgin.Middleware(name), gin.BasicAuth(gin.Accounts{"alice": "secret", "bob": "secret"}))
 	r.POST("/accounts/:id/debit", ginlock.Serialize(debit), s.debit)
 	r.POST("/payments", ginlock.Idempotent(engine), s.pay)
-	server := &http.Server{Handler: http.TimeoutHandler(r, limit, "too slow"), ReadTimeout: limit, WriteTimeout: 2 * limit}
-
 	var ending atomic.Bool
+	handler := sendAway(&ending, http.TimeoutHandler(r, limit, "too slow"))
+	server := &http.Server{Handler: handler, ReadTimeout: limit, WriteTimeout: 2 * limit}
+
 	o := gin.New()
 	o.GET("/livez", func(c *gin.Context) { c.String(http.StatusOK, "alive") })
 	o.GET("/readyz", func(c *gin.Context) {
@@ -176,6 +177,17 @@ func run(public, ops net.Listener, store store, rdb *redis.Client, stop <-chan s
 		within(releasing, locker.Close),
 		within(flushing, flush),
 		operation.Close())
+}
+
+// sendAway has each client connect anew, to another process, after its next answer while this
+// process is ending. To close the connections instead would break requests on their way.
+func sendAway(ending *atomic.Bool, next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if ending.Load() {
+			w.Header().Set("Connection", "close")
+		}
+		next.ServeHTTP(w, r)
+	})
 }
 
 // telemetry sets the providers of OpenTelemetry, and returns what ends them.

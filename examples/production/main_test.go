@@ -6,8 +6,12 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
+	"os"
+	"regexp"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -22,9 +26,61 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
+// Kubernetes counts the grace period from the beginning of preStop.
 func TestTheEndFitsIntoTheTimeOfKubernetes(t *testing.T) {
-	if all := *leaving + finishing + storing + releasing + flushing; all >= 30*time.Second {
-		t.Errorf("the steps of the end may take %v", all)
+	manifest, err := os.ReadFile("kubernetes.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	of := func(pattern string) time.Duration {
+		t.Helper()
+		m := regexp.MustCompile(pattern).FindSubmatch(manifest)
+		if m == nil {
+			t.Fatalf("kubernetes.yaml has no %s", pattern)
+		}
+		d, err := time.ParseDuration(string(m[1]) + "s")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return d
+	}
+	grace, all := of(`terminationGracePeriodSeconds: (\d+)`),
+		of(`sleep: \{seconds: (\d+)\}`)+of(`-leaving=(\d+)s`)+finishing+storing+releasing+flushing
+	if all >= grace {
+		t.Errorf("the end may take %v, and Kubernetes kills the process after %v", all, grace)
+	}
+}
+
+func TestThePageShowsTheManifest(t *testing.T) {
+	manifest, err := os.ReadFile("kubernetes.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	page, err := os.ReadFile("../../docs/kubernetes.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, objects, _ := strings.Cut(string(manifest), "\n") // below the comment
+	if !strings.Contains(string(page), "```yaml\n"+objects+"```\n") {
+		t.Error("docs/kubernetes.md shows another manifest than kubernetes.yaml")
+	}
+}
+
+// A balancer may keep its connections to a process that is not ready any more.
+func TestAnEndingProcessSendsClientsToOthers(t *testing.T) {
+	var ending atomic.Bool
+	server := httptest.NewServer(sendAway(&ending, http.NotFoundHandler()))
+	defer server.Close()
+	for _, want := range []bool{false, true} {
+		ending.Store(want)
+		res, err := server.Client().Get(server.URL)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = res.Body.Close()
+		if res.Close != want {
+			t.Errorf("the answer closes the connection: %v; want %v while ending is %v", res.Close, want, want)
+		}
 	}
 }
 

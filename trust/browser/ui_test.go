@@ -26,7 +26,7 @@ import (
 
 func TestMain(m *testing.M) { redistest.Main(m) }
 
-// eventWithin is how long the page may take to show a change. docs/ui.md promises about a
+// eventWithin is how long the page may take to show a change. docs/tool.md#the-page-in-a-browser promises about a
 // second; the rest is for a busy machine.
 const eventWithin = 10 * time.Second
 

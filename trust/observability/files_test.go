@@ -23,7 +23,7 @@ import (
 const (
 	dashboardFile = "../../docs/observability/interlock.dashboard.json"
 	rulesFile     = "../../docs/observability/interlock.rules.yaml"
-	runbookFile   = "../../docs/operations.md"
+	runbookFile   = "../../docs/runbook.md"
 )
 
 // rule is a recording rule or an alert.
@@ -100,7 +100,7 @@ func TestTheAlertsNameWhatExistsAndWhereItIsExplained(t *testing.T) {
 					}
 				}
 			}
-			const document = "https://github.com/interlock-go/interlock/blob/main/docs/operations.md#"
+			const document = "https://github.com/interlock-go/interlock/blob/main/docs/runbook.md#"
 			anchor, ok := strings.CutPrefix(r.Annotations["runbook_url"], document)
 			if !ok || anchor != strings.ToLower(r.Alert) || !slices.Contains(runbook, anchor) {
 				t.Errorf("runbook %s: %s has no such heading", r.Annotations["runbook_url"], runbookFile)

@@ -1,5 +1,5 @@
 // Package ui is the web page of the tool: the locks of all processes that share a Redis,
-// live, with their waiters, and a way to release one. docs/ui.md describes it to its
+// live, with their waiters, and a way to release one. docs/tool.md#the-page-in-a-browser describes it to its
 // users.
 //
 // A [UI] reads while a page is open, and only then: one goroutine goes through the locks
