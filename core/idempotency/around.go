@@ -61,6 +61,9 @@ func (l *leaseAround) look() {
 // lost returns why the lease cannot be trusted, or nil. A handler that released it
 // early did so by intent.
 func (l *leaseAround) lost() error {
+	if l == nil {
+		return nil
+	}
 	for _, err := range []error{l.lease.Err(), context.Cause(l.lease.Context())} {
 		if errors.Is(err, core.ErrLost) || errors.Is(err, core.ErrMaxHold) {
 			return err

@@ -138,14 +138,14 @@
 //	                               its sentence about Prepared.Enter
 //	      Handler.Run              the adapter's, with the handler inside
 //	        MarkEffect             Store.Mark
-//	      Engine.conclude          what becomes of the record (conclude.go), by the table
-//	                               of statuses (classify, policy.go), one of:
+//	      Engine.conclude          what becomes of the record, also after a panic: the facts
+//	                               (conclude.go, and classify in policy.go), the plan that
+//	                               settle makes of them (settle.go), and one of:
 //	        Engine.commit          Store.Commit, with the lock's release in one round trip:
 //	                               CommitRequest.Release -> rediswire Request.DoWithRelease
 //	                               -> the lock's release -> one pipeline (pipelines.go)
 //	        Engine.abandon         Store.Abandon, likewise
 //	        Engine.leaveRecord     neither: the claim ends with its lease
-//	      Engine.concludePanic     the same, after a panic of the handler
 //	      watchdog.end
 //	    else: Engine.replay        the stored answer, or a refusal (replay.go)
 //	  Verdict                      what the client gets

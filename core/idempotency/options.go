@@ -37,17 +37,14 @@ type config struct {
 	maxResponse int64
 	backlog     int64
 
-	strict        bool
+	policy
 	transactional bool
-	storeAll      bool
-
-	releaseInvalid bool
-	failOpen       bool
-	optional       bool
-	global         bool
-	scope          core.RequestFunc
-	headers        map[string]bool // allow-list; nil: the default
-	sealing        *sealing        // nil: responses are stored as they are
+	failOpen      bool
+	optional      bool
+	global        bool
+	scope         core.RequestFunc
+	headers       map[string]bool // allow-list; nil: the default
+	sealing       *sealing        // nil: responses are stored as they are
 
 	fingerprint func(context.Context, core.Request, *Parts) error // nil: the default
 	storeIf     func(context.Context, endpoint.Response) bool     // nil: the status decides

@@ -65,9 +65,8 @@ func classify(protocol string, status int) class {
 
 // classOf is what the answer of a handler of class k says, by the function given to
 // [StoreIf]. The function sees no part of an answer that has left already.
-func (e *Engine) classOf(ctx context.Context, k class, answer endpoint.Response, over overflow) class {
-	if k != final && k != invalid ||
-		over != fits || int64(len(answer.Body)) > e.config.maxResponse || e.settles(ctx, answer) {
+func (e *Engine) classOf(ctx context.Context, k class, answer endpoint.Response, f facts) class {
+	if e.config.storeIf == nil || k != final && k != invalid || f.overflow != fits || f.long || e.settles(ctx, answer) {
 		return k
 	}
 	return failed
@@ -107,13 +106,16 @@ func success(protocol string, status int) bool {
 	return status < 400
 }
 
+// policy are the options that say which answers are stored.
+type policy struct{ strict, storeAll, releaseInvalid bool }
+
 // stores reports whether an answer is stored; otherwise its claim is given up.
-func (c *config) stores(k class, marked bool) bool {
-	return k == final || k == invalid && !c.releaseInvalid || marked || c.storeAll || c.strict && k == failed
+func (p policy) stores(k class, marked bool) bool {
+	return k == final || k == invalid && !p.releaseInvalid || marked || p.storeAll || p.strict && k == failed
 }
 
-// panicked is the answer that is stored for a handler that panicked.
-func panicked(protocol string) endpoint.Response {
+// panicAnswer is the answer that is stored for a handler that panicked.
+func panicAnswer(protocol string) endpoint.Response {
 	if protocol == endpoint.GRPC {
 		return endpoint.Response{Status: 13} // INTERNAL
 	}

@@ -56,7 +56,7 @@ func (e *Engine) replay(ctx context.Context, a *attempt, reply record.ClaimReply
 func (e *Engine) superseded(a *attempt, winner record.CommitReply, d *observe.Decided) endpoint.Verdict {
 	v, err := e.verdict(a, winner.State, winner.Response, true)
 	if v.Refusal != nil {
-		d.Reason = string(v.Refusal.Reason)
+		d.Outcome, d.Reason = observe.DecidedUnknown, string(v.Refusal.Reason)
 	} else {
 		d.Outcome = observe.DecidedReplayed
 	}

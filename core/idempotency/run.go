@@ -49,12 +49,14 @@ func (e *Engine) run(ctx context.Context, h endpoint.Handler, a *attempt, begin 
 	}()
 	returned := false
 	defer func() {
-		if !returned { // a panic, or runtime.Goexit
-			e.concludePanic(claimed, a, &decided)
+		if !returned { // a panic, or runtime.Goexit; that is the answer
+			e.conclude(claimed, a, panicAnswer(a.protocol), true, &decided)
 		}
 	}()
 	answer, answered := h.Run(under, a)
 	returned = true
+	// A guard that checks answers may hold a success back (core.CheckAnswer).
+	answered = answered && a.section.BeginAnswer(success(a.protocol, answer.Status))
 	return e.conclude(claimed, a, answer, answered, &decided)
 }
 

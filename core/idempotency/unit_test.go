@@ -219,6 +219,23 @@ func TestAPanicAfterTheHandlerEndedItsTransactionIsNotCarriedOutAgain(t *testing
 	})
 }
 
+// The record said that the request was carried out and has no answer, and nothing was done.
+func TestABrokenOffResponseWhoseTransactionIsRolledBackIsCarriedOutAgainAfterAPanicToo(t *testing.T) {
+	inBubble(t, func(w *world) {
+		l, n := &ledger{store: w.store}, 0
+		e := w.engine(idempotency.StoreAll())
+		func() {
+			defer func() { _ = recover() }()
+			serve(w.Context(), e, post("k"), l.pays(t, func(_ context.Context, a endpoint.Attempt) (endpoint.Response, bool) {
+				a.BrokenOff(errors.New("disk full"))
+				panic("disk full")
+			}))
+		}()
+		w.want(fmt.Sprint(l.ended), "[rolled back]")
+		w.want(serve(w.Context(), e, post("k"), answers(200, &n)), "200 run 1")
+	})
+}
+
 func TestATransactionThatItsHandlerEndedIsLogged(t *testing.T) {
 	unknown := `msg="interlock: the outcome of an idempotent request is not known, and it is not carried out again" rule=pay`
 	unmarked := "interlock: a handler has ended the transaction of its request, and the record could not be marked"
