@@ -24,6 +24,7 @@ type cell struct {
 	Row, Library string
 	Round        int
 	Window       time.Duration
+	Way          time.Duration // between client and server, each way; of a row that is far
 	Profile      string // a directory; empty for none
 
 	// Filled in by the parent.
@@ -31,6 +32,7 @@ type cell struct {
 	Proof string // the file of the shared memory
 	Proc  int    // which of the cell's processes this is
 	Spin  bool   // only keep the cores busy
+	Relay bool   // only be the way
 }
 
 func (c *cell) name() string { return c.Row + "/" + c.Library }
@@ -113,6 +115,10 @@ func runChild() bool {
 	}
 	if c.Spin {
 		c.spin()
+		return true
+	}
+	if c.Relay {
+		c.relay()
 		return true
 	}
 	c.row = rowOf(c.Row)

@@ -44,6 +44,7 @@ func main() {
 type options struct {
 	rounds     int
 	span, hold time.Duration
+	way        time.Duration
 	only       *regexp.Regexp
 	list       bool
 	profile    string
@@ -60,6 +61,7 @@ func parse(args []string, errs io.Writer) (o options, ok bool) {
 	flags.IntVar(&o.rounds, "rounds", 5, "how often each cell runs; the report has medians")
 	flags.DurationVar(&o.span, "time", 1500*time.Millisecond, "for how long a cell is measured; some workloads need longer and take it")
 	flags.DurationVar(&o.hold, "hold", 2*time.Minute, "for how long 100,000 locks are held, in the first round only")
+	flags.DurationVar(&o.way, "way", 0, "how long data take to the server, and as long back; with it the workloads of a server behind a network are run, too")
 	only := flags.String("only", "", "a regular expression; cells whose workload/library matches are run")
 	flags.BoolVar(&o.list, "list", false, "list the cells and end")
 	flags.StringVar(&o.profile, "profile", "", "a directory for the CPU and allocation profile of each cell")
@@ -72,7 +74,7 @@ func parse(args []string, errs io.Writer) (o options, ok bool) {
 	}
 	var err error
 	o.only, err = regexp.Compile(*only)
-	if err != nil || o.rounds < 1 || o.span <= 0 || o.hold <= 0 || flags.NArg() > 0 {
+	if err != nil || o.rounds < 1 || o.span <= 0 || o.hold <= 0 || o.way < 0 || flags.NArg() > 0 {
 		_, _ = fmt.Fprintln(errs, "bench: rounds, time and hold are positive, only is a regular expression, and there is nothing else; -h says more")
 		return o, false
 	}
@@ -114,7 +116,7 @@ var errViolation = errors.New("a lock let two in at once; see the report")
 func (o *options) run(out, errs io.Writer) error {
 	var cells []cell
 	for round := range o.rounds {
-		cells = append(cells, plan(round, o.only, o.span, o.hold)...)
+		cells = append(cells, o.plan(round)...)
 		if o.list {
 			break
 		}
@@ -180,19 +182,22 @@ func (o *options) measure(cells []cell, errs io.Writer) (r *report, whole bool) 
 
 // plan lists the cells of a round. With which library a row begins changes with
 // row and round, so that no library always comes after the same other.
-func plan(round int, match *regexp.Regexp, span, hold time.Duration) (cells []cell) {
+func (o *options) plan(round int) (cells []cell) {
 	for i, row := range rows {
-		window := max(span, row.least)
+		if row.far && o.way == 0 {
+			continue
+		}
+		window := max(o.span, row.least)
 		if row.once {
 			if round > 0 {
 				continue
 			}
-			window = cmp.Or(row.least, hold)
+			window = cmp.Or(row.least, o.hold)
 		}
 		for turn := range row.libraries {
 			name := row.libraries[(turn+round+i)%len(row.libraries)]
-			if match.MatchString(row.name + "/" + name) {
-				cells = append(cells, cell{Row: row.name, Library: name, Round: round, Window: window})
+			if o.only.MatchString(row.name + "/" + name) {
+				cells = append(cells, cell{Row: row.name, Library: name, Round: round, Window: window, Way: o.way})
 			}
 		}
 	}

@@ -31,6 +31,7 @@ type row struct {
 	least     time.Duration // the shortest window that shows anything
 	once      bool          // too long for every round: the first only, for least or else -hold
 	busy      bool          // beside a process that spins; see spin
+	far       bool          // the server is a way from its clients (-way); see relay
 	columns   []column
 	brief     func(*result) string
 }
@@ -47,23 +48,23 @@ const defaultLease = 30 * time.Second
 // rows are all workloads, in the order of the report.
 var rows = []row{
 	free("free-1", 1),
+	far(free("free-1", 1)),
 	busy("free-1-busy", 1),
 	free("free-16", 16),
+	far(free("free-16", 16)),
 	busy("free-16-busy", 16),
+	free("free-64", 64),
+	far(free("free-64", 64)),
 	free("free-256", 256),
+	far(free("free-256", 256)),
 	hot("one-key-128", 128, 0, 0),
 	hot("one-key-1000", 1000, 0, 0),
 	hot("one-key-128-1ms", 128, time.Millisecond, 0),
 	// 1,000 sections of a millisecond are one turn of all; two turns,
 	// or it could not be seen who starves from who has not had a turn yet.
 	hot("one-key-1000-1ms", 1000, time.Millisecond, 3*time.Second),
-	{
-		name: "processes", title: "4 processes of 16 goroutines, one key, empty section",
-		kind: (*child).sections, libraries: with(peers),
-		processes: 4, workers: 16, keys: 1, lease: defaultLease,
-		columns: append(sectionColumns, column{"smallest share of a process", smallestShare, ratio2}),
-		brief:   briefSections,
-	},
+	processes,
+	far(processes),
 	{
 		name: "zipf", title: "256 goroutines, 10,000 keys by Zipf (s = 1.1), 200 µs in the section",
 		kind: (*child).sections, libraries: with(peers, channel),
@@ -74,6 +75,7 @@ var rows = []row{
 	held("held-100000", 100_000, 30*time.Second, 0, []string{interlock}, true),
 	// One key changes hands eight times a second, so a window needs more of them.
 	handOver("hand-over-1", 1, 5*time.Second, with(peers)),
+	far(handOver("hand-over-1", 1, 5*time.Second, with(peers))),
 	handOver("hand-over", 8, 3*time.Second, with(peers)),
 	{
 		name: "idle", title: "1,000 goroutines of one process wait for a key that another process holds",
@@ -84,6 +86,15 @@ var rows = []row{
 		least: 20 * time.Second, once: true,
 		brief: func(r *result) string { return fmt.Sprintf("%.1f commands/s", commandRate(r)) },
 	},
+}
+
+// processes is several processes at one key.
+var processes = row{
+	name: "processes", title: "4 processes of 16 goroutines, one key, empty section",
+	kind: (*child).sections, libraries: with(peers),
+	processes: 4, workers: 16, keys: 1, lease: defaultLease,
+	columns: append(sectionColumns, column{"smallest share of a process", smallestShare, ratio2}),
+	brief:   briefSections,
 }
 
 // free has no contention: each goroutine has its key.
@@ -106,6 +117,14 @@ func busy(name string, n int) row {
 	r := free(name, n)
 	r.title += ", beside a process that spins"
 	r.busy = true
+	return r
+}
+
+// far is a row with a way between the clients and the server. It is run only if the command
+// line says how long the way is.
+func far(r row) row {
+	r.name += "-far"
+	r.far = true
 	return r
 }
 

@@ -62,6 +62,16 @@ func runCell(ctx context.Context, c cell) (*result, error) {
 			return nil, err
 		}
 	}
+	if row.far {
+		p, err := startProcess(ctx, cell{Row: c.Row, Relay: true, Way: c.Way, Addr: c.Addr})
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, p)
+		if c.Addr, err = p.line(ctx, setupTime); err != nil {
+			return nil, err
+		}
+	}
 	for i := range row.processes {
 		c.Proc = i
 		p, err := startProcess(ctx, c)

@@ -54,6 +54,21 @@ func Timeout(d time.Duration) Option {
 	return func(s *settings) { s.Timeout = d }
 }
 
+// Connections sets how many connections to each server carry requests for locks and records
+// at most. Further requests wait, and share the next one. The store opens more than four only
+// where the way to the server takes longer than the work on the requests, and closes those
+// that it has not needed for 30 s. Renewals, subscriptions and rare commands
+// have at most eight connections more. For n below 1, [New] returns [driver.ErrConfig]. Default: 8.
+func Connections(n int) Option {
+	return func(s *settings) {
+		if n < 1 {
+			s.err = fmt.Errorf("%w: Connections(%d): at least 1", driver.ErrConfig, n)
+			return
+		}
+		s.Connections = n
+	}
+}
+
 // Replicas makes each acquisition wait until at least n replicas have the lock, for at
 // most the duration within. If fewer acknowledge it, the store releases the lock and
 // returns [driver.ErrNotReplicated]. For n below 1, or within below 1 ms or above 31 days, [New] returns

@@ -1,6 +1,7 @@
 package rediswire
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -57,6 +58,8 @@ type Config struct {
 	// Sharded says that the client leads to a proxy that distributes keys over several
 	// servers: no requests share a call of a script.
 	Sharded bool
+	// Connections bounds the connections for requests to one server; zero is maxPipelines.
+	Connections int
 	// Scripts are loaded on each connection, besides the scripts of locks.
 	Scripts []*Script
 
@@ -98,7 +101,7 @@ func Open(rdb redis.UniversalClient, set Config) (*Store, error) {
 	s := &Store{names: namesOf(set.Prefix, 0), log: set.Log, ack: ack{set.Replicas, set.Within}}
 	s.announce.plain = plainPublish
 	s.requests = route{
-		store: s, ack: s.ack, most: maxPipelines, patience: set.patience, following: make(chan struct{}, maxFollowing),
+		store: s, ack: s.ack, most: cmp.Or(set.Connections, maxPipelines), patience: set.patience, following: make(chan struct{}, maxFollowing),
 	}
 	s.renewals = route{store: s, renews: true, most: maxRenewing, following: make(chan struct{}, renewalPool)}
 	if set.ReplicatedRenewals {
