@@ -22,7 +22,7 @@ func runShort(t *testing.T, row, library string) *result {
 
 func runFor(t *testing.T, window time.Duration, row, library string) *result {
 	t.Helper()
-	res, err := runCell(t.Context(), cell{Row: row, Library: library, Window: window})
+	res, err := runCell(t.Context(), cell{Row: row, Library: library, Window: window, Way: time.Millisecond})
 	if err != nil {
 		t.Fatalf("%s/%s: %v", row, library, err)
 	}

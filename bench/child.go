@@ -25,7 +25,7 @@ type cell struct {
 	Round        int
 	Window       time.Duration
 	Way          time.Duration // between client and server, each way; of a row that is far
-	Profile      string // a directory; empty for none
+	Profile      string        // a directory; empty for none
 
 	// Filled in by the parent.
 	Addr  string // of the server

@@ -3,6 +3,7 @@
 //
 //	go run . -rounds 1 -time 1s                a first look
 //	go run . -only '^one-key-128/'             one row
+//	go run . -way 1ms -only far/               with a server behind a network of 1 ms each way
 //	go run . -only interlock -profile /tmp     where the time goes
 //	go run . -from results.json                the last report again, and its pictures
 //
@@ -61,7 +62,7 @@ func parse(args []string, errs io.Writer) (o options, ok bool) {
 	flags.IntVar(&o.rounds, "rounds", 5, "how often each cell runs; the report has medians")
 	flags.DurationVar(&o.span, "time", 1500*time.Millisecond, "for how long a cell is measured; some workloads need longer and take it")
 	flags.DurationVar(&o.hold, "hold", 2*time.Minute, "for how long 100,000 locks are held, in the first round only")
-	flags.DurationVar(&o.way, "way", 0, "how long data take to the server, and as long back; with it the workloads of a server behind a network are run, too")
+	flags.DurationVar(&o.way, "way", 250*time.Microsecond, "how long data take to a server behind a network, and as long back; zero leaves out the workloads on such a server")
 	only := flags.String("only", "", "a regular expression; cells whose workload/library matches are run")
 	flags.BoolVar(&o.list, "list", false, "list the cells and end")
 	flags.StringVar(&o.profile, "profile", "", "a directory for the CPU and allocation profile of each cell")
@@ -163,7 +164,7 @@ func (o *options) run(out, errs io.Writer) error {
 func (o *options) measure(cells []cell, errs io.Writer) (r *report, whole bool) {
 	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer cancel()
-	r = newReport(about(ctx, o.rounds, o.span))
+	r = newReport(about(ctx, o.rounds, o.span, o.way))
 	for i, c := range cells {
 		if ctx.Err() != nil {
 			return r, false

@@ -112,12 +112,12 @@ func (r *report) latencyChart() *chart.Figure {
 func (r *report) throughputChart() *chart.Figure {
 	lines := &chart.Lines{
 		Head: "pairs of lock and release a second (logarithmic)", Axis: "goroutines, each with its own key",
-		X: chart.Scale{Log: true, At: []float64{1, 16, 256}, Text: plain},
+		X: chart.Scale{Log: true, At: []float64{1, 16, 64, 256}, Text: plain},
 		Y: chart.Scale{Log: true, Text: kilo}, Named: true,
 	}
 	for _, library := range append(slices.Clone(peers), interlock) {
 		s := chart.Series{Name: library, Tone: tones[library], Strong: library == interlock, Marks: true}
-		for _, n := range []int{1, 16, 256} {
+		for _, n := range []int{1, 16, 64, 256} {
 			if v, ok := r.value(fmt.Sprint("free-", n), library, throughput, false); ok {
 				s.Points = append(s.Points, chart.Point{X: float64(n), Y: v})
 				if n == 256 {

@@ -205,13 +205,13 @@ func newReport(about string) *report {
 }
 
 // about says when, how and where a run measures, and which code.
-func about(ctx context.Context, rounds int, span time.Duration) string {
+func about(ctx context.Context, rounds int, span, way time.Duration) string {
 	commit := "an unknown commit"
 	if out, err := exec.CommandContext(ctx, "git", "rev-parse", "--short", "HEAD").Output(); err == nil {
 		commit = "commit " + strings.TrimSpace(string(out))
 	}
-	return fmt.Sprintf("Measured on %s at %s. Rounds: %d of %v; %s, %s/%s, GOMAXPROCS %d.", time.Now().Format(time.DateOnly), commit,
-		rounds, span, runtime.Version(), runtime.GOOS, runtime.GOARCH, runtime.GOMAXPROCS(0))
+	return fmt.Sprintf("Measured on %s at %s. Rounds: %d of %v; %s, %s/%s, GOMAXPROCS %d. A network takes %v each way.", time.Now().Format(time.DateOnly), commit,
+		rounds, span, runtime.Version(), runtime.GOOS, runtime.GOARCH, runtime.GOMAXPROCS(0), way)
 }
 
 // add takes what came of a cell in a round; a nil result is a failure.
@@ -281,7 +281,7 @@ others too, for as long as they were watched.
 		if r.cells[row.name] == nil {
 			continue
 		}
-		fmt.Fprintf(out, "\n### %s (`%s`)\n\n", row.title, row.name)
+		fmt.Fprintf(out, "\n### %s, %s (`%s`)\n\n", row.title, row.place(), row.name)
 		titles := []string{""}
 		for _, c := range row.columns {
 			titles = append(titles, c.title)
@@ -317,14 +317,14 @@ func (r *report) writeGlance(out *strings.Builder) {
 // writeTable has a line for each row: the first of its columns, for each library.
 func (r *report) writeTable(out *strings.Builder) {
 	libraries := with(peers, channel)
-	writeRow(out, append([]string{"workload", ""}, libraries...))
-	writeRow(out, append([]string{"---", "---"}, repeat("---:", len(libraries))...))
+	writeRow(out, append([]string{"workload", "way", ""}, libraries...))
+	writeRow(out, append([]string{"---", "---", "---"}, repeat("---:", len(libraries))...))
 	for _, row := range rows {
 		if r.cells[row.name] == nil {
 			continue
 		}
 		head := row.columns[0]
-		cells := []string{row.title, head.title}
+		cells := []string{row.title, row.place(), head.title}
 		for _, library := range libraries {
 			text := ""
 			if v, ok := r.value(row.name, library, head.value, false); ok {

@@ -120,8 +120,7 @@ func busy(name string, n int) row {
 	return r
 }
 
-// far is a row with a way between the clients and the server. It is run only if the command
-// line says how long the way is.
+// far is a row with a way between the clients and the server.
 func far(r row) row {
 	r.name += "-far"
 	r.far = true
@@ -178,6 +177,14 @@ func rowOf(name string) *row {
 		}
 	}
 	return nil
+}
+
+// place says where the server of a row is.
+func (r *row) place() string {
+	if r.far {
+		return "a network"
+	}
+	return "loopback"
 }
 
 // keyNames are the names of a row's keys.

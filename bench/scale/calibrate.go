@@ -21,8 +21,8 @@ import (
 
 // The store's bounds of connections from a process to each master.
 const (
-	maxConnections = 8 + 2 + 1 // requests and redirections, renewals, subscription
-	responseSize   = 1024      // bytes of a response that is kept
+	maxConnections = 8 + 4 + 3 + 1 // requests, redirections, renewals, subscription
+	responseSize   = 1024          // bytes of a response that is kept
 )
 
 // calibration measures on real servers.

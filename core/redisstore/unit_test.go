@@ -41,6 +41,7 @@ func TestConstructorRefusesWhatCannotKeepALock(t *testing.T) {
 		{"prefix with brace", rdb, []redisstore.Option{redisstore.Prefix("a{b")}, "braces"},
 		{"empty prefix", rdb, []redisstore.Option{redisstore.Prefix("")}, "empty"},
 		{"timeout", rdb, []redisstore.Option{redisstore.Timeout(0)}, "at least 10ms"},
+		{"connections", rdb, []redisstore.Option{redisstore.Connections(0)}, "at least 1"},
 		{"endless timeout", rdb, []redisstore.Option{redisstore.Timeout(math.MaxInt64)}, "at most"},
 		{"endless time for replicas", rdb, []redisstore.Option{redisstore.Replicas(1, math.MaxInt64)}, "at most"},
 		{"no replicas", rdb, []redisstore.Option{redisstore.Replicas(0, time.Second)}, "at least 1 replica"},
