@@ -27,32 +27,32 @@ func table() []row {
 	}
 	return []row{
 		{
-			"ended its transaction itself", "as the handler ended it",
+			"ended its transaction", "unknown",
 			func(f facts) bool { return f.unit == unitEnded },
 			plan{mark, refusal, reason.OutcomeUnknown},
 		},
 		{
-			"gave an answer that is stored", "committed, with the answer",
+			"gave an answer to store", "committed",
 			func(f facts) bool { return f.unit == unitCommitted },
 			plan{does: keep, gets: ownAnswer},
 		},
 		{
-			"the same, and another attempt has taken over", "rolled back",
+			"the same, and another attempt took over", "rolled back",
 			func(f facts) bool { return f.unit == unitOvertaken },
 			plan{does: keep, gets: winners},
 		},
 		{
-			"called `MarkEffect`, and ended as in one of the next five rows", "as there",
+			"`MarkEffect`, and one of the next five rows", "",
 			func(f facts) bool { return f.marked && nothingDone(f) },
 			plan{leave, refusal, reason.OutcomeUnknown},
 		},
 		{
-			"gave an answer that is stored, and the database does not answer", "not known",
+			"gave an answer to store, no reply to the commit", "unknown",
 			func(f facts) bool { return f.unit == unitUnclear },
 			plan{abandonLater, refusal, reason.InFlight},
 		},
 		{
-			"gave an answer that is stored, and the database refuses the commit", "rolled back",
+			"the same, commit refused", "rolled back",
 			func(f facts) bool { return f.unit == unitRefused || f.unit == unitAborted && f.success },
 			plan{abandon, refusal, reason.RolledBack},
 		},
@@ -67,7 +67,7 @@ func table() []row {
 			plan{abandon, refusal, reason.RolledBack},
 		},
 		{
-			"lost its lock, or lost its claim and gave no answer that is stored", "rolled back",
+			"lost its lock, or its claim without an answer to store", "rolled back",
 			func(f facts) bool { return f.unit == unitRolledBack && f.lost && !f.inner },
 			plan{abandon, refusal, reason.RolledBack},
 		},
@@ -77,45 +77,45 @@ func table() []row {
 			plan{storeNone, refusal, reason.ResponseUnavailable},
 		},
 		{
-			"had an answer over `MaxResponse`, and another attempt had taken over", "none",
-			func(f facts) bool { return f.overflow == takenOver },
-			plan{does: keep, gets: winners},
-		},
-		{
-			"gave an answer over `MaxResponse`, which is on its way", "none",
+			"sent an answer over `MaxResponse`", "none",
 			func(f facts) bool { return f.overflow == sentDecided },
 			plan{does: keep, gets: ownAnswer},
 		},
 		{
-			"lost its lock or its claim, and has not answered", "none",
+			"had such an answer, another attempt took over", "none",
+			func(f facts) bool { return f.overflow == takenOver },
+			plan{does: keep, gets: winners},
+		},
+		{
+			"lost its lock or claim, no answer", "none",
 			func(f facts) bool { return f.lost && (f.overflow == withheld || f.silent && f.overflow == fits) },
 			plan{does: leave, gets: lossOf},
 		},
 		{
-			"failed because a call inside lost its lock, or was refused after `MarkEffect`", "none, or rolled back",
+			"failed by an inner call that lost its lock, or was refused after `MarkEffect`", "any",
 			func(f facts) bool { return f.inner && (f.innerRan || f.marked) },
 			plan{does: leave, gets: inners},
 		},
 		{
-			"failed because a call inside was refused", "none, or rolled back",
+			"failed by an inner call that was refused", "any",
 			func(f facts) bool { return f.inner },
 			plan{does: abandon, gets: inners},
 		},
 		{
-			"gave an answer that is stored, over `MaxResponse`", "none, or rolled back",
+			"gave an answer to store, over `MaxResponse`", "any",
 			func(f facts) bool { return stored(f) && (f.long || f.overflow == sentUndecided) },
 			plan{does: storeNone, gets: ownAnswer},
 		},
 		{
-			"gave an answer that is stored", "none, or rolled back", stored, plan{does: store, gets: ownAnswer},
+			"gave an answer to store", "any", stored, plan{does: store, gets: ownAnswer},
 		},
 		{
-			"lost its lock or its claim, and gave another answer", "none",
+			"lost its lock or claim, another answer", "none",
 			func(f facts) bool { return f.lost },
 			plan{does: leave, gets: ownAnswer},
 		},
 		{
-			"gave another answer", "none, or rolled back",
+			"gave another answer", "any",
 			func(facts) bool { return true },
 			plan{does: abandon, gets: ownAnswer},
 		},
@@ -148,9 +148,8 @@ func fitToCommit(f facts) bool {
 // The words of the table's last columns.
 func (p plan) record() string {
 	return map[action]string{
-		store: "the answer is stored", storeNone: "that there is no answer is stored",
-		abandon: "the claim is given up: the next duplicate is carried out", abandonLater: "the claim is given up, unless the transaction was committed",
-		mark: "marked, and the claim is left to the end of its lease", leave: "the claim is left to the end of its lease", keep: "stays as it is",
+		store: "answer stored", storeNone: "stored without answer", abandon: "given up", abandonLater: "given up unless committed",
+		mark: "marked, lease ends", leave: "lease ends", keep: "kept",
 	}[p.does]
 }
 
@@ -159,8 +158,7 @@ func (p plan) client() string {
 		return "`" + string(p.why) + "`"
 	}
 	return map[share]string{
-		ownAnswer: "the answer of the handler", winners: "the answer of the other attempt", lossOf: "`lost`, `max-hold` or `superseded`",
-		inners: "the answer of the handler, which is the refusal of that call",
+		ownAnswer: "its answer", winners: "the other's answer", lossOf: "`lost`, `max-hold`, `superseded`", inners: "its answer",
 	}[p.gets]
 }
 
@@ -240,7 +238,7 @@ func TestSettleDecidesAsTheTableOfTheDocumentSays(t *testing.T) {
 			}
 		}
 	})
-	text := "| the handler | its transaction | the record | the client gets |\n|---|---|---|---|\n"
+	text := "| the handler | transaction | the record | the client gets |\n|---|---|---|---|\n"
 	for i, r := range rows {
 		if used[i] == 0 {
 			t.Errorf("no combination of facts comes to the row %q", r.handler)
