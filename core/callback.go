@@ -6,8 +6,8 @@ import (
 	"runtime/debug"
 	"time"
 
-	"github.com/interlock-go/interlock/core/internal/aside"
 	"github.com/interlock-go/interlock/core/internal/logs"
+	"github.com/interlock-go/interlock/core/internal/worker"
 )
 
 // Functions of the user run in two ways. Some run on the goroutine of a caller of this
@@ -30,9 +30,9 @@ const (
 
 // callbacks call the functions of the user that are no caller's, and write the log.
 type callbacks struct {
-	observed aside.Queue // Observation.Lost and Renewed, in their order
-	released aside.Queue // Observation.Released, for which the caller waits a while
-	lost     aside.Queue // OnLost
+	observed worker.Queue // Observation.Lost and Renewed, in their order
+	released worker.Queue // Observation.Released, for which the caller waits a while
+	lost     worker.Queue // OnLost
 	log      logs.Log
 	panics   logs.Throttle
 }

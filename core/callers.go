@@ -11,7 +11,7 @@ import (
 	"sync/atomic"
 
 	"github.com/interlock-go/interlock/core/driver"
-	"github.com/interlock-go/interlock/core/internal/within"
+	"github.com/interlock-go/interlock/core/internal/carrier"
 )
 
 // HeldHeader names a header field, in gRPC a field of the metadata. A client lists in it the
@@ -47,7 +47,7 @@ func HeldFor(ctx context.Context) string {
 			}
 		}
 	}
-	inherited, _ := within.Value(ctx, callersKey{}).(callers)
+	inherited, _ := carrier.Value(ctx, callersKey{}).(callers)
 	all = append(all, inherited...)
 	if len(all) == 0 {
 		return ""

@@ -5,8 +5,7 @@ import (
 	"errors"
 	"sync/atomic"
 
-	"github.com/interlock-go/interlock/core/internal/answer"
-	"github.com/interlock-go/interlock/core/internal/within"
+	"github.com/interlock-go/interlock/core/internal/carrier"
 )
 
 // guarded is a request under a guard, as the context that its leases derive from:
@@ -27,7 +26,7 @@ type guarded struct {
 
 // Value implements context.Context.
 func (v *guarded) Value(key any) any {
-	if _, ok := key.(answer.Key); ok {
+	if key == carrier.Gate {
 		return v
 	}
 	return v.Context.Value(key)
@@ -35,11 +34,12 @@ func (v *guarded) Value(key any) any {
 
 // guardedOf returns the innermost guarded request that ctx belongs to, or nil.
 func guardedOf(ctx context.Context) *guarded {
-	v, _ := within.Value(ctx, answer.Key{}).(*guarded)
+	v, _ := carrier.Value(ctx, carrier.Gate).(*guarded)
 	return v
 }
 
-// Begin implements [answer.Gate].
+// Begin notes that the handler begins an answer that cannot be taken back, and reports whether
+// the answer may leave. success says whether it is an answer of success.
 func (v *guarded) Begin(success bool) bool {
 	if success && v.check && v.confirm() != nil {
 		return false

@@ -11,13 +11,13 @@ import (
 	"github.com/interlock-go/interlock/core/memstore"
 )
 
-// carrier is a context that has a request, and shows nothing of its context, as gin's.
-type carrier struct {
+// carries is a context that has a request, and shows nothing of its context, as gin's.
+type carries struct {
 	context.Context
 	Request *carried
 }
 
-func (c *carrier) Value(key any) any {
+func (c *carries) Value(key any) any {
 	if key == "_gin-gonic/gin/contextkey" {
 		return c
 	}
@@ -40,7 +40,7 @@ func TestALockThatTheContextHidesIsNotWaitedFor(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		c := &carrier{context.Background(), &carried{lease.Context()}}
+		c := &carries{context.Background(), &carried{lease.Context()}}
 		derived, cancel := context.WithCancel(c)
 		defer cancel()
 		other, err := l.Lock(derived, "other") // a lock of its own is there to be had
@@ -111,7 +111,7 @@ func TestAContextWithoutARequestHidesNothing(t *testing.T) {
 	}
 	defer func() { _ = l.Close(context.Background()) }()
 	for name, ctx := range map[string]context.Context{
-		"none":            &carrier{context.Background(), nil},
+		"none":            &carries{context.Background(), nil},
 		"not a structure": named{t.Context(), 7},
 		"no field":        named{t.Context(), &struct{ X int }{}},
 		"another field":   named{t.Context(), &struct{ Request *int }{new(int)}},

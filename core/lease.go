@@ -9,9 +9,9 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/interlock-go/interlock/core/internal/carrier"
 	"github.com/interlock-go/interlock/core/internal/clock"
 	"github.com/interlock-go/interlock/core/internal/lock"
-	"github.com/interlock-go/interlock/core/internal/within"
 	"github.com/interlock-go/interlock/core/observe"
 )
 
@@ -118,7 +118,7 @@ func (lease *Lease) around() (outer *Lease, hidden bool) {
 	if outer, _ = lease.parent.Value(leaseKey{}).(*Lease); outer != nil {
 		return outer, false
 	}
-	outer, _ = within.Hidden(lease.parent, leaseKey{}).(*Lease)
+	outer, _ = carrier.Hidden(lease.parent, leaseKey{}).(*Lease)
 	return outer, outer != nil
 }
 

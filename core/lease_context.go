@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"github.com/interlock-go/interlock/core/internal/within"
+	"github.com/interlock-go/interlock/core/internal/carrier"
 )
 
 // Context returns the context for work under the lock. It derives from the context
@@ -30,7 +30,7 @@ func (lease *Lease) Context() context.Context {
 // *gin.Context too, and so do [Check], [Commit] and [Fences]. But that context does not end
 // with the lease, and [Locker.Lock] refuses it.
 func LeaseFromContext(ctx context.Context) *Lease {
-	l, _ := within.Value(ctx, leaseKey{}).(*Lease)
+	l, _ := carrier.Value(ctx, leaseKey{}).(*Lease)
 	return l
 }
 

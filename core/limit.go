@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"sync"
 
-	"github.com/interlock-go/interlock/core/internal/handed"
+	"github.com/interlock-go/interlock/core/internal/requests"
 )
 
 // PerPrincipal bounds what one principal may have of this process's locks. Without
@@ -77,7 +77,7 @@ type admitted struct {
 // admit counts a request in, or says why not. Both bounds are decided, and what
 // is admitted is counted, in one critical section.
 func (lim *limit) admit(ctx context.Context, req Request, locker *Locker, keys []string) (*admitted, error) {
-	principal, err := lim.who(ctx, handed.Request(req))
+	principal, err := lim.who(ctx, requests.Copy(req))
 	if err == nil && principal == "" {
 		err = errNothingFound // all requests without a principal would share one limit
 	}

@@ -4,11 +4,11 @@ import (
 	"context"
 	"sync/atomic"
 
-	"github.com/interlock-go/interlock/core/internal/outcome"
+	"github.com/interlock-go/interlock/core/internal/carrier"
 )
 
 // outcomeReport is how one guard reports the outcome of a request to the middleware
-// around it; see package outcome.
+// around it; see [carrier.Reporter].
 type outcomeReport struct {
 	report func(*Refusal)
 	inside atomic.Bool // a guard further inside has reported
@@ -16,7 +16,7 @@ type outcomeReport struct {
 
 // handler returns the context for the guard's handler, in which guards report first.
 func (o *outcomeReport) handler(ctx context.Context) context.Context {
-	return outcome.With(ctx, func(refusal *Refusal) {
+	return context.WithValue(ctx, carrier.Reporter, func(refusal *Refusal) {
 		o.inside.Store(true)
 		o.report(refusal)
 	})

@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/interlock-go/interlock/core"
-	"github.com/interlock-go/interlock/core/internal/outcome"
+	"github.com/interlock-go/interlock/core/internal/carrier"
 	"github.com/interlock-go/interlock/internal/adaptertest/freestore"
 )
 
@@ -51,7 +51,7 @@ func TestGuardsReportOutcomesFromTheInside(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var got []string
-			ctx := outcome.With(t.Context(), func(refusal *core.Refusal) {
+			ctx := context.WithValue(t.Context(), carrier.Reporter, func(refusal *core.Refusal) {
 				if refusal == nil {
 					got = append(got, "ran")
 				} else {

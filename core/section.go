@@ -7,9 +7,8 @@ import (
 	"slices"
 
 	"github.com/interlock-go/interlock/core/adapter"
-	"github.com/interlock-go/interlock/core/internal/handed"
-	"github.com/interlock-go/interlock/core/internal/outcome"
-	"github.com/interlock-go/interlock/core/internal/paired"
+	"github.com/interlock-go/interlock/core/internal/carrier"
+	"github.com/interlock-go/interlock/core/internal/requests"
 	"github.com/interlock-go/interlock/core/reason"
 )
 
@@ -31,7 +30,7 @@ import (
 // a loss after the answer, and only the Observer for an error of the release.
 func (g *Guard) Do(ctx context.Context, req Request, next func(ctx context.Context) (answered bool)) (refusal *Refusal) {
 	var report *outcomeReport // nil: no middleware around asks
-	if f := outcome.Of[Refusal](ctx); f != nil {
+	if f, _ := carrier.Value(ctx, carrier.Reporter).(func(*Refusal)); f != nil {
 		report = &outcomeReport{report: f}
 	}
 	var section Section
@@ -139,7 +138,7 @@ func (g *Guard) Keys(ctx context.Context, req Request) ([]string, error) {
 		keys = append(keys, key)
 	}
 	if f := g.config.guard.keyFunc; f != nil {
-		made, err := f(ctx, handed.Request(req))
+		made, err := f(ctx, requests.Copy(req))
 		switch {
 		case err != nil:
 			return nil, fmt.Errorf("interlock: making the key: %w", err)
@@ -293,5 +292,5 @@ func (s Section) Leave(ctx context.Context) {
 	if s.request != nil && s.request.admitted != nil {
 		defer s.request.admitted.leave() // not before the lock has gone, or is about to
 	}
-	_ = s.lease.release(ctx, s.guard.config.guard.answerFirst && !paired.Marked(ctx))
+	_ = s.lease.release(ctx, s.guard.config.guard.answerFirst && ctx.Value(carrier.Paired) == nil)
 }

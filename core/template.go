@@ -11,7 +11,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/interlock-go/interlock/core/adapter"
-	"github.com/interlock-go/interlock/core/internal/handed"
+	"github.com/interlock-go/interlock/core/internal/requests"
 )
 
 // Key builds a lock key from its segments, as the template of a guard does.
@@ -250,7 +250,7 @@ func (p *placeholder) value(ctx context.Context, req Request) (v string, err err
 	case adapter.SourceQuery:
 		v, err = p.single(req.Query(p.Name))
 	case adapter.SourceContext:
-		if v, err = p.find(ctx, handed.Request(req)); err == nil && v == "" {
+		if v, err = p.find(ctx, requests.Copy(req)); err == nil && v == "" {
 			err = errNothingFound
 		}
 		if err != nil {

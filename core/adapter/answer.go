@@ -3,7 +3,7 @@ package adapter
 import (
 	"context"
 
-	"github.com/interlock-go/interlock/core/internal/answer"
+	"github.com/interlock-go/interlock/core/internal/carrier"
 )
 
 // BeginAnswer asks whether an answer may leave. An adapter calls it once, with the
@@ -16,6 +16,6 @@ import (
 // handler writes, and reports to Guard.Do that nothing was answered. Without a
 // guard in ctx it returns true.
 func BeginAnswer(ctx context.Context, success bool) bool {
-	guard, ok := ctx.Value(answer.Key{}).(answer.Gate)
+	guard, ok := ctx.Value(carrier.Gate).(interface{ Begin(success bool) bool })
 	return !ok || guard.Begin(success)
 }

@@ -10,10 +10,9 @@ import (
 
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/driver"
-	"github.com/interlock-go/interlock/core/idempotency/internal/attempts"
 	"github.com/interlock-go/interlock/core/idempotency/record"
+	"github.com/interlock-go/interlock/core/internal/carrier"
 	"github.com/interlock-go/interlock/core/internal/ident"
-	"github.com/interlock-go/interlock/core/internal/within"
 )
 
 // attempt is one run of a handler for a record. An adapter gets it as an
@@ -74,7 +73,7 @@ const (
 )
 
 func fromContext(ctx context.Context) *attempt {
-	a, _ := within.Value(ctx, attempts.Key{}).(*attempt)
+	a, _ := carrier.Value(ctx, carrier.Attempt).(*attempt)
 	return a
 }
 

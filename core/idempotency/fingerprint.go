@@ -12,7 +12,7 @@ import (
 
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/idempotency/endpoint"
-	"github.com/interlock-go/interlock/core/internal/handed"
+	"github.com/interlock-go/interlock/core/internal/requests"
 	"github.com/interlock-go/interlock/core/reason"
 )
 
@@ -83,7 +83,7 @@ func (c *config) fingerprintOf(ctx context.Context, call endpoint.Call, keys []s
 	p := Parts{Method: method, Host: selecting(host), Path: path, Query: query, Body: body, Keys: slices.Compact(keys)}
 	if c.fingerprint != nil {
 		routed, p.Body = nil, bytes.Clone(body)
-		if err := c.fingerprint(ctx, handed.Request(call), &p); err != nil {
+		if err := c.fingerprint(ctx, requests.Copy(call), &p); err != nil {
 			return sum, err
 		}
 	}

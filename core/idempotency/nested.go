@@ -22,7 +22,7 @@ type inside struct {
 	lost    *core.Refusal
 }
 
-// note is the function of outcome.With.
+// note is the function of [carrier.Reporter].
 func (i *inside) note(refusal *core.Refusal) {
 	i.mu.Lock()
 	defer i.mu.Unlock()

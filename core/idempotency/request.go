@@ -10,10 +10,9 @@ import (
 
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/idempotency/endpoint"
-	"github.com/interlock-go/interlock/core/idempotency/internal/attempts"
 	"github.com/interlock-go/interlock/core/idempotency/record"
-	"github.com/interlock-go/interlock/core/internal/handed"
-	"github.com/interlock-go/interlock/core/internal/outcome"
+	"github.com/interlock-go/interlock/core/internal/carrier"
+	"github.com/interlock-go/interlock/core/internal/requests"
 	"github.com/interlock-go/interlock/core/reason"
 )
 
@@ -71,9 +70,9 @@ func (e *Engine) Do(ctx context.Context, call endpoint.Call, h endpoint.Handler)
 		switch {
 		case passed: // the guards that it passed have reported
 		case v.Refusal == nil && a != nil:
-			outcome.Report(ctx, v.Inside)
+			carrier.Report(ctx, v.Inside)
 		default:
-			outcome.Report(ctx, v.Refusal)
+			carrier.Report(ctx, v.Refusal)
 			e.logRefusal(ctx, v.Refusal)
 		}
 	}()
@@ -160,7 +159,7 @@ func (e *Engine) principal(ctx context.Context, call endpoint.Call) (string, err
 	if e.config.global {
 		return "", nil
 	}
-	scope, err := e.config.scope(ctx, handed.Request(call))
+	scope, err := e.config.scope(ctx, requests.Copy(call))
 	switch {
 	case err != nil:
 	case scope == "":
@@ -199,7 +198,7 @@ func (e *Engine) unscoped(ctx context.Context, err error) *core.Refusal {
 func (e *Engine) pass(ctx context.Context, call endpoint.Call, h endpoint.Handler, a *attempt) endpoint.Verdict {
 	inner := ctx
 	if a != fromContext(ctx) {
-		inner = context.WithValue(ctx, attempts.Key{}, a)
+		inner = context.WithValue(ctx, carrier.Attempt, a)
 	}
 	if g := e.config.guard; g != nil {
 		return endpoint.Verdict{Refusal: g.Do(inner, call, h.Pass)}

@@ -7,9 +7,8 @@ import (
 
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/idempotency/endpoint"
-	"github.com/interlock-go/interlock/core/idempotency/internal/attempts"
 	"github.com/interlock-go/interlock/core/idempotency/record"
-	"github.com/interlock-go/interlock/core/internal/outcome"
+	"github.com/interlock-go/interlock/core/internal/carrier"
 	"github.com/interlock-go/interlock/core/observe"
 	"github.com/interlock-go/interlock/core/reason"
 )
@@ -19,8 +18,8 @@ func (e *Engine) run(ctx context.Context, h endpoint.Handler, a *attempt, begin 
 	// Three contexts from here on: ctx is the client's, claimed goes on without the client and
 	// ends with the claim, and under is the handler's: claimed, or with a guard the context of
 	// the lock, which derives from claimed.
-	claimed, cancel := context.WithCancelCause(context.WithValue(context.WithoutCancel(ctx), attempts.Key{}, a))
-	claimed = outcome.With(claimed, a.inside.note)
+	claimed, cancel := context.WithCancelCause(context.WithValue(context.WithoutCancel(ctx), carrier.Attempt, a))
+	claimed = context.WithValue(claimed, carrier.Reporter, a.inside.note)
 	a.ctx, a.cancel = claimed, cancel
 	// The handler's context ends with it, also after a panic.
 	defer cancel(core.ErrReleased)

@@ -61,7 +61,7 @@ var layers = []layer{
 		"./core/idempotency",
 		[]string{
 			"./core", "./core/driver", "./core/observe", "./core/reason", "./core/internal/...",
-			"./core/idempotency/admin", "./core/idempotency/endpoint", "./core/idempotency/record", "./core/idempotency/internal/...",
+			"./core/idempotency/admin", "./core/idempotency/endpoint", "./core/idempotency/record",
 		},
 		"idempotency is framework-neutral: it can be read with the core and the standard library only",
 	},
@@ -84,12 +84,8 @@ var layers = []layer{
 		"what the author of an adapter reads is below the engine: the core and the standard library only",
 	},
 	{
-		"./core/idempotency/internal/...", nil,
-		"it is what the engine and the contract of its stores share, below both",
-	},
-	{
 		"./core/idempotency/record",
-		[]string{"./core/driver", "./core/idempotency/internal/attempts", "./core/internal/within"},
+		[]string{"./core/driver", "./core/internal/carrier"},
 		"the contract of a store of records can be read, and imported, without the engine: the standard library only",
 	},
 	{
@@ -103,7 +99,7 @@ var layers = []layer{
 		"it is what the stores on Redis share, and knows the requests for locks only",
 	},
 	{
-		"./core/internal/handed",
+		"./core/internal/requests",
 		[]string{"./core/adapter"},
 		"it wraps what the author of an adapter makes, and knows no more of the core",
 	},
@@ -114,7 +110,7 @@ var layers = []layer{
 	},
 	{
 		"./core/adapter",
-		[]string{"./core/internal/answer"},
+		[]string{"./core/internal/carrier"},
 		"what the author of an adapter reads is below the core: the standard library only",
 	},
 	{

@@ -6,8 +6,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/interlock-go/interlock/core/idempotency/internal/attempts"
-	"github.com/interlock-go/interlock/core/internal/within"
+	"github.com/interlock-go/interlock/core/internal/carrier"
 )
 
 // Unit is a transaction of the database that keeps the records. A handler makes its
@@ -81,7 +80,7 @@ var ErrNoRecord = fmt.Errorf("%w: %w", ErrNoAttempt, errors.New("the request was
 // idempotency.MarkEffect returns if the claim is lost or the handler has returned.
 // Enlist is safe for concurrent use.
 func Enlist(ctx context.Context, begin func(context.Context, Claim) (Unit, error)) (Unit, error) {
-	attempt, ok := within.Value(ctx, attempts.Key{}).(interface {
+	attempt, ok := carrier.Value(ctx, carrier.Attempt).(interface {
 		Enlist(ctx context.Context, begin func(context.Context, Claim) (Unit, error)) (Unit, error)
 	})
 	if !ok {

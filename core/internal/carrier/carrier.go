@@ -1,14 +1,54 @@
-// Package within finds what a context does not show of the request that it carries.
+// Package carrier names the values that a context carries between packages of the core that
+// cannot import each other, and finds them.
 //
 // gin gives its handlers a *gin.Context, which is a [context.Context]. By default it shows
 // nothing of the context of its request: not the lease, not the attempt, not the end. A
-// handler that passes it on has lost all three without a word.
-package within
+// handler that passes it on has lost all three without a word. [Value] finds the first two.
+package carrier
 
 import (
 	"context"
 	"reflect"
 )
+
+// Key is the key of a value in a context.
+type Key int
+
+const (
+	// Gate is the key of the innermost guard, which an adapter asks before an answer leaves: the
+	// value has the method Begin of core.Section.
+	Gate Key = iota
+	// Attempt is the key of the attempt at an idempotent request. Package record enlists
+	// transactions with it, and cannot import the engine.
+	Attempt
+	// Reporter is the key of a func(*core.Refusal), which middleware around guards gives them:
+	// package idempotency keeps and repeats answers, and must know whether an answer comes from
+	// the handler or from this module. A guard calls it with the outcome of each request, before
+	// Guard.Do returns:
+	//
+	//   - a refusal whose Ran is false: the guard refused, and its handler did not run;
+	//   - a refusal whose Ran is true: the handler ran, and the lease was lost before it had
+	//     answered;
+	//   - nil: the handler ran, and the answer is the handler's own.
+	//
+	// Where guards are nested, the inner guards report. The outer guard reports only if it lost
+	// its own lease. A handler that panics under a valid lease counts as a handler that ran. A
+	// function of the guard that panics before the handler (a KeyFunc, for example) counts as a
+	// refusal. The function is safe for concurrent use and does not block.
+	Reporter
+	// Paired marks the context of a release that leaves in one pipeline with another request,
+	// which the caller waits for anyway. Such a release is not left to a goroutine of its own
+	// (core.AnswerFirst): the goroutine would send it alone, and the caller would save nothing.
+	Paired
+)
+
+// Report calls the [Reporter] of ctx, if there is one. R is core.Refusal: package core imports
+// this package.
+func Report[R any](ctx context.Context, refusal *R) {
+	if report, _ := Value(ctx, Reporter).(func(*R)); report != nil {
+		report(refusal)
+	}
+}
 
 // ginContext is gin.ContextKey: each context that derives from a *gin.Context returns that
 // context for it.

@@ -1,5 +1,6 @@
 // Package clock counts time on the monotonic clock, in numbers that are small enough
-// to have several for each lock, and compares that clock with the wall clock.
+// to have several for each lock, compares that clock with the wall clock, and measures how far a
+// server is ([Trips]).
 package clock
 
 import (

@@ -1,5 +1,4 @@
-// Package trips measures how far a server is.
-package trips
+package clock
 
 import (
 	"sync/atomic"

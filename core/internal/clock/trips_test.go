@@ -1,15 +1,15 @@
-package trips_test
+package clock_test
 
 import (
 	"testing"
 	"time"
 
-	"github.com/interlock-go/interlock/core/internal/trips"
+	"github.com/interlock-go/interlock/core/internal/clock"
 )
 
 // A server that has moved away is noticed after 64 round trips at the latest.
 func TestTheLeastOfTheLastTripsCounts(t *testing.T) {
-	var at trips.Trips
+	var at clock.Trips
 	if got := at.Least(); got != 0 {
 		t.Errorf("%v without a trip", got)
 	}

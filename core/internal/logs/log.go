@@ -6,7 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/interlock-go/interlock/core/internal/aside"
+	"github.com/interlock-go/interlock/core/internal/worker"
 )
 
 // lineWait bounds for how long a request waits until its line is written.
@@ -44,7 +44,7 @@ func Aside(l *slog.Logger) *slog.Logger {
 
 // sink is where the lines of one Log are written.
 type sink struct {
-	queue    aside.Queue
+	queue    worker.Queue
 	reported atomic.Int64 // of the dropped lines
 }
 

@@ -6,8 +6,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/interlock-go/interlock/core/internal/clock"
 	"github.com/interlock-go/interlock/core/internal/ident"
-	"github.com/interlock-go/interlock/core/internal/trips"
 )
 
 // Listener hears what all processes that use the table announce.
@@ -43,7 +43,7 @@ type proof struct {
 	nonce   string    // of the proof that was sent last; empty: it was heard
 	sent    time.Time // when
 	warned  bool      // that none was heard
-	ways    trips.Trips
+	ways    clock.Trips
 }
 
 // listen keeps the Listener at work.

@@ -11,9 +11,9 @@ import (
 	"unicode/utf8"
 
 	"github.com/interlock-go/interlock/core/driver"
+	"github.com/interlock-go/interlock/core/internal/clock"
 	"github.com/interlock-go/interlock/core/internal/logs"
 	"github.com/interlock-go/interlock/core/internal/pgpool"
-	"github.com/interlock-go/interlock/core/internal/trips"
 )
 
 const (
@@ -92,7 +92,7 @@ type Store struct {
 	db    *sql.DB
 	set   Config
 	text  pgpool.Texts[statements]
-	trips trips.Trips // of statements that do not wait for the disk
+	trips clock.Trips // of statements that do not wait for the disk
 
 	requests lane // of callers
 	renewals lane // of watchdogs

@@ -8,8 +8,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/interlock-go/interlock/core/internal/carrier"
 	"github.com/interlock-go/interlock/core/internal/clock"
-	"github.com/interlock-go/interlock/core/internal/paired"
 )
 
 const (
@@ -172,7 +172,7 @@ func (r *Request) DoWithRelease(ctx context.Context, release func(context.Contex
 	r.prepare()
 	q.add(r)
 	begin := time.Now()
-	release(paired.With(ctx))
+	release(context.WithValue(ctx, carrier.Paired, true))
 	q.flush(r, begin)
 	return r.Wait(ctx, r.Deadline)
 }

@@ -16,7 +16,6 @@ import (
 	"github.com/interlock-go/interlock/core/driver"
 	"github.com/interlock-go/interlock/core/internal/clock"
 	"github.com/interlock-go/interlock/core/internal/logs"
-	"github.com/interlock-go/interlock/core/internal/trips"
 )
 
 // Store keeps locks in Redis. It implements [driver.Store] and is safe for concurrent
@@ -33,7 +32,7 @@ type Store struct {
 	keyspace *keyspace
 
 	acquires, releases, rounds sync.Pool   // of requests that have ended
-	trips                      trips.Trips // of requests for locks
+	trips                      clock.Trips // of requests for locks
 
 	subscriber *subscriber
 	shut       atomic.Bool

@@ -1,7 +1,7 @@
-// Package handed gives functions of the application a request whose slices are their
-// own. A KeyFunc, a Scope or a Fingerprint function may sort them and write to them. The
-// handler, and the engine that has yet to hash the body, see the request as it came.
-package handed
+// Package requests gives functions of the application a request with slices of its own. A
+// KeyFunc, a Scope or a Fingerprint function may sort them and write to them. The handler, and the
+// engine that has yet to hash the body, see the request as it came.
+package requests
 
 import (
 	"bytes"
@@ -10,8 +10,8 @@ import (
 	"github.com/interlock-go/interlock/core/adapter"
 )
 
-// Request returns the request as a function of the application gets it.
-func Request(req adapter.Request) adapter.Request { return request{req} }
+// Copy returns the request as a function of the application gets it.
+func Copy(req adapter.Request) adapter.Request { return request{req} }
 
 type request struct{ adapter.Request }
 

@@ -1,7 +1,7 @@
-// Package aside calls what a user has handed over, an observer or the handler of a log,
+// Package worker calls what a user has handed over, an observer or the handler of a log,
 // beside the goroutines that renew and end leases. Such a function may block: a log may
 // lead into a pipe that no process reads.
-package aside
+package worker
 
 import (
 	"sync"

@@ -1,4 +1,4 @@
-package aside_test
+package worker_test
 
 import (
 	"runtime"
@@ -8,12 +8,12 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/interlock-go/interlock/core/internal/aside"
+	"github.com/interlock-go/interlock/core/internal/worker"
 )
 
 func TestFunctionsAreCalledInTheirOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var q aside.Queue
+		var q worker.Queue
 		var got, want []int
 		for i := range 100 {
 			want = append(want, i)
@@ -32,7 +32,7 @@ func TestFunctionsAreCalledInTheirOrder(t *testing.T) {
 
 func TestAFunctionThatBlocksKeepsNoCallerAndOverflowIsCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		q := aside.Queue{Most: 10, Workers: 2}
+		q := worker.Queue{Most: 10, Workers: 2}
 		block := make(chan struct{})
 		var called atomic.Int32
 		for range 2 {
@@ -63,7 +63,7 @@ func TestAFunctionThatBlocksKeepsNoCallerAndOverflowIsCounted(t *testing.T) {
 
 func TestAPanicOrTheEndOfAGoroutineStopsNoQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var q aside.Queue
+		var q worker.Queue
 		var called atomic.Int32
 		for _, end := range []func(){func() { panic("a handler") }, runtime.Goexit, func() {}} {
 			f := func() { called.Add(1); end() }
