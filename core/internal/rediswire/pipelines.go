@@ -11,7 +11,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/interlock-go/interlock/core/internal/trips"
+	"github.com/interlock-go/interlock/core/internal/clock"
 )
 
 const (
@@ -53,7 +53,7 @@ type pipelines struct {
 	busy   int              // pipelines under way
 	sent   int              // requests that are under way by them
 	worth  int              // so many pipelines are worth their work on the way, as far as is known
-	trips  trips.Trips      // of pipelines
+	trips  clock.Trips      // of pipelines
 	free   []*pipeline      // the others, the last used one last
 	links  []*link          // of all
 	idle   []chan *pipeline // goroutines that wait for a pipeline; nil ends one
