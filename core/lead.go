@@ -63,7 +63,7 @@ func Lead(ctx context.Context, l *Locker, key string, fn func(ctx context.Contex
 	var pause time.Duration
 	var failures logs.Throttle
 	for {
-		lease, err := l.lockOne(ctx, key, &c)
+		lease, err := l.lockOne(ctx, key, c)
 		switch {
 		case err == nil:
 			pause = 0

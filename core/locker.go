@@ -107,7 +107,7 @@ func (l *Locker) TryLock(ctx context.Context, key string, opts ...Option) (*Leas
 		return nil, err
 	}
 	c.terms.Wait, c.terms.Line = 0, driver.InTurn
-	return l.lockOne(ctx, key, &c)
+	return l.lockOne(ctx, key, c)
 }
 
 // LockAll takes the locks of several keys, all of them or none. It takes each key
@@ -239,9 +239,5 @@ func (l *Locker) callConfig(opts []Option) (*config, error) {
 	if len(opts) == 0 {
 		return &l.base, nil
 	}
-	c, err := l.base.forCall(opts)
-	if err != nil {
-		return nil, err
-	}
-	return &c, nil
+	return l.base.forCall(opts)
 }

@@ -132,15 +132,15 @@ func (c config) forGuard(opts []GuardOption) (config, error) {
 	return c, c.finish(&base)
 }
 
-func (c config) forCall(opts []Option) (config, error) {
-	base := c
-	c.begin()
+func (c *config) forCall(opts []Option) (*config, error) {
+	call := *c
+	call.begin()
 	for _, o := range opts {
 		if o != nil {
-			o.applyToCall(&c)
+			o.applyToCall(&call)
 		}
 	}
-	return c, c.finish(&base)
+	return &call, call.finish(c)
 }
 
 // begin makes ready for a list of options.

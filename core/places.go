@@ -140,9 +140,9 @@ func (l *Locker) lockPlace(ctx context.Context, key string, place place, opts []
 		c.terms.Wait = 0
 	}
 	if len(opts) == 0 {
-		l.placeConfigs.Store(place, &c) // there are few: numbers of permits
+		l.placeConfigs.Store(place, c) // there are few: numbers of permits
 	}
-	return l.lockOne(ctx, key, &c)
+	return l.lockOne(ctx, key, c)
 }
 
 // place is what a method asks for, without options.

@@ -51,6 +51,7 @@ type Table struct {
 	seed    maphash.Seed
 	shards  [shardCount]shard
 	wakeups sync.Pool // channels of waiters that have slept
+	alarms  sync.Pool // and timers of those that slept for a bounded time
 
 	watchdog watchdog
 	reaper   reaper

@@ -169,7 +169,7 @@ func (t *Table) wait(ctx context.Context, w *Waiter, s step, deadline clock.Inst
 			continue
 		case sleep:
 		}
-		switch how := doze(ctx, w.wakeup, s.until.Sub(t.Clock.Now()), s.until != 0); how {
+		switch how := t.doze(ctx, w.wakeup, s.until.Sub(t.Clock.Now()), s.until != 0); how {
 		case awakeHolder:
 			t.awake(w)
 			return nil
@@ -216,14 +216,22 @@ const (
 	contextEnded
 )
 
-// doze waits for a wakeup, for as long as limit where it is limited. Its timer is not
-// taken from a pool: what was made inside a bubble of testing/synctest must not be
-// used outside.
-func doze(ctx context.Context, wakeups <-chan wakeup, limit time.Duration, limited bool) waking {
+// doze waits for a wakeup, for as long as limit where it is limited. Its timer is of a pool
+// of the table, as the channels are: timers that were made inside a bubble of testing/synctest
+// must not be used outside.
+func (t *Table) doze(ctx context.Context, wakeups <-chan wakeup, limit time.Duration, limited bool) waking {
 	var alarm <-chan time.Time
 	if limited {
-		timer := time.NewTimer(limit)
-		defer timer.Stop()
+		timer, ok := t.alarms.Get().(*time.Timer)
+		if ok {
+			timer.Reset(limit) // it was stopped, so nothing is in its channel
+		} else {
+			timer = time.NewTimer(limit)
+		}
+		defer func() {
+			timer.Stop()
+			t.alarms.Put(timer)
+		}()
 		alarm = timer.C
 	}
 	select {
