@@ -8,9 +8,9 @@
 //	locker, err := core.New(store)                  // 30 s leases, renewed at a third
 //	debit := core.Serialize(locker, "account/{id}") // one rule, every protocol
 //
-//	mux.Handle("POST /accounts/{id}/debit", httplock.Serialize(debit)(handler))
-//	r.POST("/accounts/:id/debit", ginlock.Serialize(debit), handler)
-//	e.POST("/accounts/:id/debit", handler, echolock.Serialize(debit))
+//	mux.Handle("POST /accounts/{id}/debit", httplock.Guard(debit)(handler))
+//	r.POST("/accounts/:id/debit", ginlock.Guard(debit), handler)
+//	e.POST("/accounts/:id/debit", handler, echolock.Guard(debit))
 //	rules, err := grpclock.FromProto(locker)        // an option in the proto
 //	grpc.NewServer(grpclock.Protect(rules, nil).ServerOptions()...)
 //

@@ -16,7 +16,7 @@ var router adaptertest.Router = func(lock *core.Guard, handle func(ctx context.C
 	e := newEcho()
 	var chain []echo.MiddlewareFunc
 	if lock != nil {
-		chain = append(chain, echolock.Serialize(lock))
+		chain = append(chain, echolock.Guard(lock))
 	}
 	e.POST("/accounts/:id/debit", func(c echo.Context) error {
 		if err := handle(c.Request().Context()); err != nil {

@@ -4,7 +4,7 @@
 //
 //	locker, err := core.New(store)
 //	debit := core.Serialize(locker, "account/{id}")
-//	e.POST("/accounts/:id/debit", handler, echolock.Serialize(debit))
+//	e.POST("/accounts/:id/debit", handler, echolock.Guard(debit))
 //
 // The same rule in front of a route of another framework makes the same key. The
 // requests of both exclude each other.
@@ -37,7 +37,7 @@
 // On a route, as above. On a group, for all routes of the group; the group's own
 // path may have the parameter.
 //
-//	account := e.Group("/accounts/:id", echolock.Serialize(debit))
+//	account := e.Group("/accounts/:id", echolock.Guard(debit))
 //	account.POST("/credit", handler)
 //	account.POST("/close", handler)
 //
@@ -64,7 +64,7 @@
 //	Decompress, MeasureBody
 //	Timeout
 //	KeyAuth and other authentication, authorization, RateLimiter
-//	Idempotent (with its lock: idempotency.Under), or Serialize
+//	Idempotent (with its lock: idempotency.Under), or Guard
 //	ContextTimeout
 //	the handler
 //

@@ -16,10 +16,6 @@ import (
 	"github.com/interlock-go/interlock/internal/httpx"
 )
 
-// Serialize is [Guard], for a rule that lets one request run at a time
-// ([core.Serialize]).
-func Serialize(rule *core.Guard, opts ...Option) echo.MiddlewareFunc { return Guard(rule, opts...) }
-
 // Guard returns a middleware that runs the handler under a rule: alone
 // ([core.Serialize]), together with others that share ([core.Share]), or within a
 // limited number ([core.AtMost]). Put it in Use, on a group, or on a route (see the
@@ -39,8 +35,8 @@ func Guard(rule *core.Guard, opts ...Option) echo.MiddlewareFunc {
 	return m
 }
 
-// Option sets a field of [Config] for the short forms, [Guard], [Serialize]
-// and [Idempotent]. A function literal can set any field.
+// Option sets a field of [Config] for the short forms, [Guard] and [Idempotent]. A
+// function literal can set any field.
 type Option func(*Config)
 
 // Render sets the field Render of [Config]. Default, and if f is nil: [Problem].

@@ -50,7 +50,7 @@ func TestLeaseLostBeforeTheAnswerIs500AndJoinsTheHandlersError(t *testing.T) {
 		e.DefaultHTTPErrorHandler(err, c)
 	}
 	lock := func(pattern string, h func(c echo.Context) error) {
-		e.POST(pattern, h, echolock.Serialize(guard))
+		e.POST(pattern, h, echolock.Guard(guard))
 	}
 	lose := func(c echo.Context) { adaptertest.Lose(c.Request().Context(), t, store) }
 	lock("/before/:id", func(c echo.Context) error {
@@ -78,16 +78,16 @@ func TestUseAndGroupsLockRoutesAndPassWhatMatchesNone(t *testing.T) {
 	guard := core.Serialize(locker, "account/{id}")
 	for name, register := range map[string]func(e *echo.Echo) *echo.Group{
 		"Use": func(e *echo.Echo) *echo.Group {
-			e.Use(echolock.Serialize(guard))
+			e.Use(echolock.Guard(guard))
 			return e.Group("/accounts")
 		},
-		"Group": func(e *echo.Echo) *echo.Group { return e.Group("/accounts", echolock.Serialize(guard)) },
+		"Group": func(e *echo.Echo) *echo.Group { return e.Group("/accounts", echolock.Guard(guard)) },
 		"Host": func(e *echo.Echo) *echo.Group {
-			return e.Host("example.org", echolock.Serialize(guard)).Group("/accounts")
+			return e.Host("example.org", echolock.Guard(guard)).Group("/accounts")
 		},
 		"parameter in the group": func(e *echo.Echo) *echo.Group {
-			e.Group("/accounts/:id", echolock.Serialize(guard)).GET("/deeper/x", keyOf)
-			return e.Group("/accounts", echolock.Serialize(guard))
+			e.Group("/accounts/:id", echolock.Guard(guard)).GET("/deeper/x", keyOf)
+			return e.Group("/accounts", echolock.Guard(guard))
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -129,7 +129,7 @@ func TestUseAndGroupsLockRoutesAndPassWhatMatchesNone(t *testing.T) {
 func TestInPreRequestsAreRefusedNotLetThroughUnlocked(t *testing.T) {
 	locker := adaptertest.Locker(t)
 	e := newEcho()
-	e.Pre(echolock.Serialize(core.Serialize(locker, "account/{id}")))
+	e.Pre(echolock.Guard(core.Serialize(locker, "account/{id}")))
 	e.GET("/accounts/:id", never(t))
 	logged := adaptertest.LogTo(t)
 	srv := adaptertest.Serve(t, e)
@@ -159,7 +159,7 @@ func TestErrorHandlerSeesTheRefusalAndHasTheLastWord(t *testing.T) {
 			e.DefaultHTTPErrorHandler(err, c)
 		}
 	}
-	e.Any("/", never(t), echolock.Serialize(core.Serialize(locker, "t/{header.X}")))
+	e.Any("/", never(t), echolock.Guard(core.Serialize(locker, "t/{header.X}")))
 	srv := adaptertest.Serve(t, e)
 	page := adaptertest.Do(t, srv, "GET", "/?as=page")
 	page.Want(t, 403, "<p>no</p>")
@@ -194,7 +194,7 @@ func TestConfigSkipsAndRendersAndMustHaveAGuard(t *testing.T) {
 	e.GET("/", func(c echo.Context) error {
 		return c.String(http.StatusOK, fmt.Sprint(core.LeaseFromContext(c.Request().Context())))
 	}, lock)
-	e.GET("/short", never(t), echolock.Serialize(guard, echolock.Render(nil)))
+	e.GET("/short", never(t), echolock.Guard(guard, echolock.Render(nil)))
 	srv := adaptertest.Serve(t, e)
 	adaptertest.Do(t, srv, "GET", "/?skip=1").Want(t, 200, "<nil>")
 	adaptertest.Do(t, srv, "GET", "/").Want(t, 403, "say who you are")
@@ -215,7 +215,7 @@ func TestMultipartFilesAreRemovedWhereTheRequestWasReplacedAgain(t *testing.T) {
 		return err
 	}
 	e := newEcho()
-	e.POST("/replaced", upload, echolock.Serialize(guard), func(next echo.HandlerFunc) echo.HandlerFunc {
+	e.POST("/replaced", upload, echolock.Guard(guard), func(next echo.HandlerFunc) echo.HandlerFunc {
 		return func(c echo.Context) error {
 			type key struct{}
 			c.SetRequest(c.Request().WithContext(context.WithValue(c.Request().Context(), key{}, 1)))

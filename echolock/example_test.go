@@ -34,7 +34,7 @@ func Example() {
 	}
 
 	e := echo.New()
-	e.POST("/accounts/:id/debit", handler, echolock.Serialize(debit))
+	e.POST("/accounts/:id/debit", handler, echolock.Guard(debit))
 
 	w := httptest.NewRecorder()
 	e.ServeHTTP(w, httptest.NewRequest("POST", "/accounts/42/debit", nil))
@@ -63,8 +63,8 @@ func ExampleSerialize() {
 	}
 
 	e := echo.New()
-	e.POST("/accounts/:id/debit", handler, echolock.Serialize(debit))
-	account := e.Group("/accounts/:id", echolock.Serialize(debit))
+	e.POST("/accounts/:id/debit", handler, echolock.Guard(debit))
+	account := e.Group("/accounts/:id", echolock.Guard(debit))
 	account.POST("/credit", handler)
 	account.POST("/close", handler)
 
@@ -142,7 +142,7 @@ func ExampleRefusalError() {
 		e.DefaultHTTPErrorHandler(err, c)
 	}
 	report := core.Serialize(locker, "tenant/{header.X-Tenant}/report")
-	e.GET("/report", func(echo.Context) error { return nil }, echolock.Serialize(report))
+	e.GET("/report", func(echo.Context) error { return nil }, echolock.Guard(report))
 
 	w := httptest.NewRecorder()
 	e.ServeHTTP(w, httptest.NewRequest("GET", "/report", nil))

@@ -15,7 +15,7 @@ import (
 var router adaptertest.Router = func(lock *core.Guard, handle func(ctx context.Context) error) http.Handler {
 	r := gin.New()
 	if lock != nil {
-		r.Use(ginlock.Serialize(lock))
+		r.Use(ginlock.Guard(lock))
 	}
 	r.POST("/accounts/:id/debit", func(c *gin.Context) {
 		if handle(c.Request.Context()) == nil {

@@ -4,7 +4,7 @@
 //
 //	locker, err := core.New(store)
 //	debit := core.Serialize(locker, "account/{id}")
-//	r.POST("/accounts/:id/debit", ginlock.Serialize(debit), handler)
+//	r.POST("/accounts/:id/debit", ginlock.Guard(debit), handler)
 //
 // The same rule in front of a route of another framework makes the same key. The
 // requests of both exclude each other.
@@ -39,7 +39,7 @@
 // before it do not. On a group, for all routes of the group; the group's own path
 // may have the parameter.
 //
-//	account := r.Group("/accounts/:id", ginlock.Serialize(debit))
+//	account := r.Group("/accounts/:id", ginlock.Guard(debit))
 //	account.POST("/credit", handler)
 //	account.POST("/close", handler)
 //
@@ -63,7 +63,7 @@
 //	CORS, compression of responses
 //	decompression of requests, MeasureBody
 //	authentication, authorization, rate limits
-//	Idempotent (with its lock: idempotency.Under), or Serialize
+//	Idempotent (with its lock: idempotency.Under), or Guard
 //	what makes a response of c.Errors
 //	the handler
 //

@@ -28,7 +28,7 @@ func Example() {
 	debit := core.Serialize(locker, "account/{id}", core.Wait(time.Second))
 
 	r := gin.New()
-	r.POST("/accounts/:id/debit", ginlock.Serialize(debit), func(c *gin.Context) {
+	r.POST("/accounts/:id/debit", ginlock.Guard(debit), func(c *gin.Context) {
 		lease := core.LeaseFromContext(c.Request.Context())
 		c.String(http.StatusOK, "debited under the lock of %s", lease.Key())
 	})
@@ -60,8 +60,8 @@ func ExampleSerialize() {
 
 	r := gin.New()
 	r.UseRawPath = true
-	r.POST("/accounts/:id/debit", ginlock.Serialize(debit), handler)
-	account := r.Group("/accounts/:id", ginlock.Serialize(debit))
+	r.POST("/accounts/:id/debit", ginlock.Guard(debit), handler)
+	account := r.Group("/accounts/:id", ginlock.Guard(debit))
 	account.POST("/credit", handler)
 	account.POST("/close", handler)
 
@@ -107,7 +107,7 @@ func ExampleRender() {
 	})
 
 	r := gin.New()
-	r.GET("/report", ginlock.Serialize(report, render), func(*gin.Context) {})
+	r.GET("/report", ginlock.Guard(report, render), func(*gin.Context) {})
 
 	w := httptest.NewRecorder()
 	r.ServeHTTP(w, httptest.NewRequest("GET", "/report", nil))

@@ -12,10 +12,6 @@ import (
 	"github.com/interlock-go/interlock/internal/httpx"
 )
 
-// Serialize is [Guard], for a rule that lets one request run at a time
-// ([core.Serialize]).
-func Serialize(rule *core.Guard, opts ...Option) gin.HandlerFunc { return Guard(rule, opts...) }
-
 // Guard returns a middleware that runs the handlers after it under a rule: alone
 // ([core.Serialize]), together with others that share ([core.Share]), or within a
 // limited number ([core.AtMost]). Put it on a route, on a group, or in Use (see the
@@ -152,7 +148,7 @@ func Problem(c *gin.Context, refusal *core.Refusal) {
 	httpx.Write(c.Writer, refusal)
 }
 
-// Option configures [Serialize] and [Idempotent]: how they write refusals. Options
+// Option configures [Guard] and [Idempotent]: how they write refusals. Options
 // do not change after construction.
 type Option func(*options)
 

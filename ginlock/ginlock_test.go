@@ -37,7 +37,7 @@ func TestRefusalGoesPastAWriterThatAHandlerLeftInFront(t *testing.T) {
 	locker := adaptertest.Locker(t)
 	guard := core.Serialize(locker, "account/{id}", core.MaxHold(20*time.Millisecond))
 	r := gin.New()
-	r.GET("/:id", ginlock.Serialize(guard), func(c *gin.Context) {
+	r.GET("/:id", ginlock.Guard(guard), func(c *gin.Context) {
 		c.Writer = broken{c.Writer}
 		<-c.Request.Context().Done()
 	})
@@ -51,7 +51,7 @@ func TestKeysWithAndWithoutTheRawPath(t *testing.T) {
 	serve := func(raw bool) func(segment string) adaptertest.Answer {
 		r := gin.New()
 		r.UseRawPath = raw
-		r.GET("/accounts/:id/x", ginlock.Serialize(guard), keyOf)
+		r.GET("/accounts/:id/x", ginlock.Guard(guard), keyOf)
 		srv := adaptertest.Serve(t, r)
 		return func(segment string) adaptertest.Answer {
 			return adaptertest.Do(t, srv, "GET", "/accounts/"+segment+"/x")
@@ -98,7 +98,7 @@ func TestValuesUnderKeysOfEveryTypeAreFound(t *testing.T) {
 	guard := core.Serialize(adaptertest.Locker(t), "t/{ctx.tenant}/{ctx.user}",
 		core.ContextFunc("tenant", core.FromContext(key)), core.ContextFunc("user", core.FromContext("user")))
 	r := gin.New()
-	r.GET("/", set, func(c *gin.Context) { c.Set("user", "b") }, ginlock.Serialize(guard), func(c *gin.Context) {
+	r.GET("/", set, func(c *gin.Context) { c.Set("user", "b") }, ginlock.Guard(guard), func(c *gin.Context) {
 		c.String(http.StatusOK, core.LeaseFromContext(c.Request.Context()).Key())
 	})
 	adaptertest.Do(t, adaptertest.Serve(t, r), "GET", "/").Want(t, 200, "t/a/b")
@@ -108,8 +108,8 @@ func TestUseAndGroupsLockRoutesAndPassWhatMatchesNone(t *testing.T) {
 	locker := adaptertest.Locker(t)
 	r := gin.New()
 	r.HandleMethodNotAllowed = true
-	r.Use(ginlock.Serialize(core.Serialize(locker, "all/{header.X-Tenant}")))
-	group := r.Group("/accounts/:id", ginlock.Serialize(core.Serialize(locker, "account/{id}")))
+	r.Use(ginlock.Guard(core.Serialize(locker, "all/{header.X-Tenant}")))
+	group := r.Group("/accounts/:id", ginlock.Guard(core.Serialize(locker, "account/{id}")))
 	group.GET("/x", func(c *gin.Context) {
 		var keys []string
 		for _, h := range locker.Held() {
@@ -141,7 +141,7 @@ func TestMultipartFilesAreRemovedWhereTheRequestWasReplacedAgain(t *testing.T) {
 		file <- name
 	}
 	r := gin.New()
-	r.POST("/replaced", ginlock.Serialize(guard), func(c *gin.Context) {
+	r.POST("/replaced", ginlock.Guard(guard), func(c *gin.Context) {
 		type key struct{}
 		c.Request = c.Request.WithContext(context.WithValue(c.Request.Context(), key{}, 1))
 	}, upload)
@@ -158,6 +158,6 @@ func TestGinContextEndsWithTheLeaseIfItFallsBack(t *testing.T) {
 	guard := core.Serialize(adaptertest.LockerOn(t, store), "account/{id}")
 	r := gin.New()
 	r.ContextWithFallback = true
-	r.GET("/:id", ginlock.Serialize(guard), func(c *gin.Context) { adaptertest.Lose(c, t, store) })
+	r.GET("/:id", ginlock.Guard(guard), func(c *gin.Context) { adaptertest.Lose(c, t, store) })
 	adaptertest.Do(t, adaptertest.Serve(t, r), "GET", "/1").WantProblem(t, 500, "lost", "")
 }

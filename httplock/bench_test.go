@@ -19,7 +19,7 @@ var router adaptertest.Router = func(lock *core.Guard, handle func(ctx context.C
 		}
 	})
 	if lock != nil {
-		h = httplock.Serialize(lock)(h)
+		h = httplock.Guard(lock)(h)
 	}
 	mux := http.NewServeMux()
 	mux.Handle("POST /accounts/{id}/debit", h)

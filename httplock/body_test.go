@@ -30,7 +30,7 @@ func TestASlowBodyDoesNotHoldTheLock(t *testing.T) {
 	h := http.NewServeMux()
 	for path, wait := range map[string]time.Duration{"/": 0, "/slow": time.Minute} {
 		guard := core.Serialize(locker, "account/1", core.Wait(wait), core.ReadBody(10))
-		h.Handle(path, httplock.Serialize(guard)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = io.Copy(w, r.Body) })))
+		h.Handle(path, httplock.Guard(guard)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = io.Copy(w, r.Body) })))
 	}
 	reading := make(chan struct{}, 1000)
 	srv := adaptertest.Serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

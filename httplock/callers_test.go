@@ -50,7 +50,7 @@ func TestACallForALockOfItsCallerIsRefusedAtOnce(t *testing.T) {
 				gateway, ledger := adaptertest.LockerOn(t, store), adaptertest.LockerOn(t, store)
 				mux := http.NewServeMux()
 				rule := core.Serialize(ledger, "account/{id}", core.Wait(2*time.Second))
-				mux.Handle("/accounts/{id}", httplock.Serialize(rule)(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+				mux.Handle("/accounts/{id}", httplock.Guard(rule)(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
 					t.Error("the service ran beside its caller")
 				})))
 				to := &toHandler{handler: mux}

@@ -4,7 +4,7 @@
 //
 //	locker, err := core.New(store)
 //	debit := core.Serialize(locker, "account/{id}")
-//	mux.Handle("POST /accounts/{id}/debit", httplock.Serialize(debit)(handler))
+//	mux.Handle("POST /accounts/{id}/debit", httplock.Guard(debit)(handler))
 //
 // A handler that reads a slow body holds its lock meanwhile. Therefore set
 // ReadTimeout on [http.Server] and [core.MaxHold] on the rule, or read the body
@@ -29,7 +29,7 @@
 // the middleware to With, or to Use of a sub-router whose own pattern has the
 // parameter. With chi, add [RawParams]: chi returns parameters in escaped form.
 //
-//	r.With(httplock.Serialize(debit, httplock.RawParams())).Post("/accounts/{id}/debit", handler)
+//	r.With(httplock.Guard(debit, httplock.RawParams())).Post("/accounts/{id}/debit", handler)
 //
 // Put it behind authentication: a client that can name a resource can make other
 // clients wait for it.
@@ -37,7 +37,7 @@
 // Put it inside [http.TimeoutHandler], which answers for a handler without stopping
 // it. Outside, the lock would be released while the handler still works.
 //
-//	http.TimeoutHandler(httplock.Serialize(debit)(handler), 10*time.Second, "")
+//	http.TimeoutHandler(httplock.Guard(debit)(handler), 10*time.Second, "")
 //
 // # The order
 //
@@ -48,7 +48,7 @@
 //	decompression of requests, MeasureBody
 //	http.TimeoutHandler
 //	authentication, authorization, rate limits
-//	Idempotent (with its lock: idempotency.Under), or Serialize
+//	Idempotent (with its lock: idempotency.Under), or Guard
 //	what makes a response of an error
 //	the handler
 //
@@ -85,7 +85,7 @@
 //		slog.WarnContext(r.Context(), "refused", "refusal", refusal)
 //		httplock.Problem(w, r, refusal)
 //	})
-//	mux.Handle("POST /accounts/{id}/debit", httplock.Serialize(debit, report)(handler))
+//	mux.Handle("POST /accounts/{id}/debit", httplock.Guard(debit, report)(handler))
 //
 // If a client leaves while its request waits, its place in the queue becomes free.
 // The middleware writes no response. net/http detects that a client left only after

@@ -31,7 +31,7 @@ func Example() {
 	})
 
 	mux := http.NewServeMux()
-	mux.Handle("POST /accounts/{id}/debit", httplock.Serialize(debit)(handler))
+	mux.Handle("POST /accounts/{id}/debit", httplock.Guard(debit)(handler))
 
 	w := httptest.NewRecorder()
 	mux.ServeHTTP(w, httptest.NewRequest("POST", "/accounts/42/debit", nil))
@@ -61,7 +61,7 @@ func ExampleRender() {
 	})
 
 	w := httptest.NewRecorder()
-	httplock.Serialize(report, render)(handler).ServeHTTP(w, httptest.NewRequest("GET", "/report", nil))
+	httplock.Guard(report, render)(handler).ServeHTTP(w, httptest.NewRequest("GET", "/report", nil))
 	fmt.Println(w.Code, w.Body)
 	// Output: 403 Please say for which tenant.
 }

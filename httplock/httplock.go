@@ -11,12 +11,6 @@ import (
 	"github.com/interlock-go/interlock/internal/httpx"
 )
 
-// Serialize is [Guard], for a rule that lets one request run at a time
-// ([core.Serialize]).
-func Serialize(rule *core.Guard, opts ...Option) func(http.Handler) http.Handler {
-	return Guard(rule, opts...)
-}
-
 // Guard returns a middleware that runs the handler under a rule: alone
 // ([core.Serialize]), together with others that share ([core.Share]), or within a
 // limited number ([core.AtMost]). Put the middleware around a handler, inside the
@@ -112,7 +106,7 @@ func Problem(w http.ResponseWriter, _ *http.Request, refusal *core.Refusal) {
 	httpx.Write(w, refusal)
 }
 
-// Option configures [Guard], [Serialize] and [Idempotent]: how they read requests and
+// Option configures [Guard] and [Idempotent]: how they read requests and
 // write refusals. Options do not change after construction.
 type Option func(*options)
 

@@ -21,7 +21,7 @@ import (
 // route is a ServeMux with one locked handler.
 func route(pattern string, guard *core.Guard, h http.HandlerFunc, opts ...httplock.Option) *http.ServeMux {
 	mux := http.NewServeMux()
-	mux.Handle(pattern, httplock.Serialize(guard, opts...)(h))
+	mux.Handle(pattern, httplock.Guard(guard, opts...)(h))
 	return mux
 }
 
@@ -39,15 +39,15 @@ func TestPathValuesAreDecodedOnceByServeMuxAndChi(t *testing.T) {
 	guard := core.Serialize(locker, "account/{id}")
 	handler := http.HandlerFunc(keyOf)
 	router := chi.NewRouter()
-	router.With(httplock.Serialize(guard, httplock.RawParams())).Get("/with/{id}/x", keyOf)
-	router.With(httplock.Serialize(guard, httplock.RawParams(), httplock.ParamFunc(chi.URLParam))).Get("/func/{id}/x", keyOf)
-	router.With(httplock.Serialize(guard, httplock.RawParams())).Get("/regexp/{id:[^/]+}/x", keyOf)
+	router.With(httplock.Guard(guard, httplock.RawParams())).Get("/with/{id}/x", keyOf)
+	router.With(httplock.Guard(guard, httplock.RawParams(), httplock.ParamFunc(chi.URLParam))).Get("/func/{id}/x", keyOf)
+	router.With(httplock.Guard(guard, httplock.RawParams())).Get("/regexp/{id:[^/]+}/x", keyOf)
 	router.Route("/sub/{id}", func(r chi.Router) {
-		r.Use(httplock.Serialize(guard, httplock.RawParams()))
+		r.Use(httplock.Guard(guard, httplock.RawParams()))
 		r.Get("/x", keyOf)
 	})
 	mux := route("/mux/{id}/x", guard, keyOf)
-	mux.Handle("/method/{id}/x", httplock.Serialize(guard)(handler))
+	mux.Handle("/method/{id}/x", httplock.Guard(guard)(handler))
 	mux.Handle("/", router)
 	srv := adaptertest.Serve(t, mux)
 	for path, want := range map[string]string{
@@ -88,7 +88,7 @@ func TestParametersOfARouterBelowARemainingPathAreFound(t *testing.T) {
 		return ""
 	}
 	mux := http.NewServeMux()
-	mux.Handle("/api/{rest...}", httplock.Serialize(guard, httplock.ParamFunc(below))(http.HandlerFunc(keyOf)))
+	mux.Handle("/api/{rest...}", httplock.Guard(guard, httplock.ParamFunc(below))(http.HandlerFunc(keyOf)))
 	srv := adaptertest.Serve(t, mux)
 	adaptertest.Do(t, srv, "POST", "/api/accounts/7").Want(t, 200, "account/7")
 	adaptertest.Do(t, srv, "POST", "/api/users/7").WantProblem(t, 500, "misconfigured", "")
@@ -97,7 +97,7 @@ func TestParametersOfARouterBelowARemainingPathAreFound(t *testing.T) {
 func TestWrappingARouterFromOutsideIs500AndSaysWhatToDo(t *testing.T) {
 	locker := adaptertest.Locker(t)
 	lock := func() func(http.Handler) http.Handler { // of its own: a rule's log is thinned out
-		return httplock.Serialize(core.Serialize(locker, "account/{id}"))
+		return httplock.Guard(core.Serialize(locker, "account/{id}"))
 	}
 	never := func(http.ResponseWriter, *http.Request) { t.Error("the handler ran") }
 	mux := http.NewServeMux()
@@ -117,7 +117,7 @@ func TestWrappingARouterFromOutsideIs500AndSaysWhatToDo(t *testing.T) {
 func TestRuleWithoutParametersWorksWithoutARouter(t *testing.T) {
 	locker := adaptertest.Locker(t)
 	guard := core.Serialize(locker, "host/{header.Host}/tenant/{header.x-tenant}/{query.q}")
-	srv := adaptertest.Serve(t, httplock.Serialize(guard)(http.HandlerFunc(keyOf)))
+	srv := adaptertest.Serve(t, httplock.Guard(guard)(http.HandlerFunc(keyOf)))
 	a := adaptertest.Do(t, srv, "GET", "/?q=a%26b", func(r *http.Request) { r.Host = "example.org"; r.Header.Set("X-Tenant", "acme") })
 	if a.Body != "host/example.org/tenant/acme/a%26b" {
 		t.Errorf("%d %s", a.Status, a.Body)
@@ -128,7 +128,7 @@ func TestLockInsideTimeoutHandlerIsHeldUntilTheHandlerEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		locker := adaptertest.Locker(t)
 		leave := make(chan struct{})
-		locked := httplock.Serialize(core.Serialize(locker, "account/1"))(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-leave }))
+		locked := httplock.Guard(core.Serialize(locker, "account/1"))(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-leave }))
 		w := httptest.NewRecorder()
 		http.TimeoutHandler(locked, time.Second, "too slow").ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), "GET", "/1", http.NoBody))
 		if w.Code != 503 || w.Body.String() != "too slow" {

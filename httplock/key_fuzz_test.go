@@ -46,11 +46,11 @@ func FuzzKeys(f *testing.F) {
 		})
 	}
 	mux := http.NewServeMux()
-	mux.Handle("POST /accounts/{id}/debit", httplock.Serialize(guard)(handler(func(r *http.Request) string {
+	mux.Handle("POST /accounts/{id}/debit", httplock.Guard(guard)(handler(func(r *http.Request) string {
 		return r.PathValue("id")
 	})))
 	router := chi.NewRouter()
-	router.With(httplock.Serialize(guard, httplock.RawParams())).Method("POST", "/accounts/{id}/debit",
+	router.With(httplock.Guard(guard, httplock.RawParams())).Method("POST", "/accounts/{id}/debit",
 		handler(func(r *http.Request) string {
 			id := chi.URLParam(r, "id")
 			if r.URL.RawPath != "" {

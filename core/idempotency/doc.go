@@ -81,7 +81,7 @@
 // handler, and then the answer is stored and the lock released in one round trip. A
 // replay takes no lock. Use this form.
 //
-// A Serialize as a middleware of its own behind Idempotent works as well, with one
+// A Guard of an adapter as a middleware of its own behind Idempotent works as well, with one
 // more round trip: its refusals are not stored, and after a lost lease the outcome
 // counts as unknown. There are two conditions. The refusal is rendered as a failure
 // (an HTTP status of 400 or more, a code other than OK), which is the default. And

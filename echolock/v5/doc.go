@@ -3,7 +3,7 @@
 //
 //	locker, err := core.New(store)
 //	debit := core.Serialize(locker, "account/{id}")
-//	e.POST("/accounts/:id/debit", handler, echolock.Serialize(debit))
+//	e.POST("/accounts/:id/debit", handler, echolock.Guard(debit))
 //
 // The package has the names and the options of package echolock for echo v4
 // (github.com/interlock-go/interlock/echolock), whose documentation says where the

@@ -36,8 +36,8 @@ func TestOneResourceIsOneKeyUnderEachSettingOfTheRouter(t *testing.T) {
 		e := echo.NewWithConfig(echo.Config{Router: echo.NewRouter(config)})
 		account := core.Serialize(adaptertest.Locker(t), "account/{id}")
 		e.POST("/items/A/static", func(c *echo.Context) error { return c.String(http.StatusOK, "static") })
-		e.POST("/items/:id/debit", sayKey, echolock.Serialize(account))
-		g := e.Group("/of/:id", echolock.Serialize(account))
+		e.POST("/items/:id/debit", sayKey, echolock.Guard(account))
+		g := e.Group("/of/:id", echolock.Guard(account))
 		g.POST("/:other", sayKey)
 		srv := adaptertest.Serve(t, e)
 		for path, key := range map[string]string{
@@ -73,9 +73,9 @@ func TestRequestsWithoutARoutePassWithoutALock(t *testing.T) {
 	store.Take("account/7", time.Hour)
 	account := core.Serialize(adaptertest.LockerOn(t, store), "account/{id}", core.Wait(0))
 	for name, build := range map[string]func(e *echo.Echo){
-		"Use":   func(e *echo.Echo) { e.Use(echolock.Serialize(account)) },
-		"group": func(e *echo.Echo) { e.Group("/accounts/:id", echolock.Serialize(account)).POST("/close", sayKey) },
-		"Pre":   func(e *echo.Echo) { e.Pre(echolock.Serialize(account)) },
+		"Use":   func(e *echo.Echo) { e.Use(echolock.Guard(account)) },
+		"group": func(e *echo.Echo) { e.Group("/accounts/:id", echolock.Guard(account)).POST("/close", sayKey) },
+		"Pre":   func(e *echo.Echo) { e.Pre(echolock.Guard(account)) },
 	} {
 		e := echo.New()
 		build(e)
@@ -105,8 +105,8 @@ func TestRefusalsAreErrorsOfEcho(t *testing.T) {
 		got = err
 		_ = c.String(echo.StatusCode(err), "mine")
 	}
-	e.POST("/accounts/:id", sayKey, echolock.Serialize(account))
-	e.POST("/rendered/:id", sayKey, echolock.Serialize(account, echolock.Render(func(c *echo.Context, refusal *core.Refusal) error {
+	e.POST("/accounts/:id", sayKey, echolock.Guard(account))
+	e.POST("/rendered/:id", sayKey, echolock.Guard(account, echolock.Render(func(c *echo.Context, refusal *core.Refusal) error {
 		return c.String(http.StatusTeapot, string(refusal.Reason))
 	})))
 	srv := adaptertest.Serve(t, e)
@@ -131,7 +131,7 @@ func TestAWriterThatHidesEchosResponse(t *testing.T) {
 		}
 	})
 	runs := 0
-	e.POST("/accounts/:id", sayKey, echolock.Serialize(core.Serialize(locker, "account/{id}")))
+	e.POST("/accounts/:id", sayKey, echolock.Guard(core.Serialize(locker, "account/{id}")))
 	e.POST("/payments", func(c *echo.Context) error {
 		runs++
 		_, err := io.WriteString(c.Response(), fmt.Sprint("run ", runs))

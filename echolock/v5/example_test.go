@@ -32,7 +32,7 @@ func Example() {
 	}
 
 	e := echo.New()
-	e.POST("/accounts/:id/debit", handler, echolock.Serialize(debit))
+	e.POST("/accounts/:id/debit", handler, echolock.Guard(debit))
 
 	w := httptest.NewRecorder()
 	e.ServeHTTP(w, httptest.NewRequest("POST", "/accounts/42/debit", nil))

@@ -56,7 +56,7 @@ func (c *chat) handler(locker *core.Locker, word string) http.Handler {
 		core.MaxHold(5*time.Minute), // a model that hangs
 	)
 	mux := http.NewServeMux()
-	mux.Handle("POST /chats/{id}/messages", httplock.Serialize(turn)(http.HandlerFunc(c.answer)))
+	mux.Handle("POST /chats/{id}/messages", httplock.Guard(turn)(http.HandlerFunc(c.answer)))
 	return mux
 }
 

@@ -74,7 +74,7 @@ func run(listener net.Listener, stop <-chan struct{}) error {
 	debit := core.Serialize(locker, "account/{id:int}") // the handler parses a number, so 42 and 042 are one account
 	e := echo.New()
 	e.Use(middleware.Recover(), middleware.Gzip(), middleware.BasicAuth(authenticate))
-	e.POST("/accounts/:id/debit", s.debit, echolock.Serialize(debit))
+	e.POST("/accounts/:id/debit", s.debit, echolock.Guard(debit))
 	e.POST("/payments", s.pay, echolock.Idempotent(engine))
 
 	// The lock is inside the time limit: a handler that continues after the limit

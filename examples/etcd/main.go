@@ -72,7 +72,7 @@ func run(listener net.Listener, stop <-chan struct{}) error {
 
 	debit := core.Serialize(locker, "account/{id:int}") // the handler parses a number, so 42 and 042 are one account
 	mux := http.NewServeMux()
-	mux.Handle("POST /accounts/{id}/debit", httplock.Serialize(debit)(bank{client}))
+	mux.Handle("POST /accounts/{id}/debit", httplock.Guard(debit)(bank{client}))
 
 	// The lock is inside the time limit: a handler that continues after the limit
 	// keeps its lock.

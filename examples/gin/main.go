@@ -72,7 +72,7 @@ func run(listener net.Listener, stop <-chan struct{}) error {
 	debit := core.Serialize(locker, "account/{id:int}") // the handler parses a number, so 42 and 042 are one account
 	r := gin.New()
 	r.Use(gin.Recovery(), gin.BasicAuth(gin.Accounts{"alice": "secret", "bob": "secret"}))
-	r.POST("/accounts/:id/debit", ginlock.Serialize(debit), s.debit)
+	r.POST("/accounts/:id/debit", ginlock.Guard(debit), s.debit)
 	r.POST("/payments", ginlock.Idempotent(engine), s.pay)
 
 	// The lock is inside the time limit: a handler that continues after the limit

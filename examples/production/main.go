@@ -141,7 +141,7 @@ func run(public, ops net.Listener, store store, rdb *redis.Client, stop <-chan s
 	s := service{bank.Bank{Redis: rdb}}
 	r := gin.New()
 	r.Use(gin.Recovery(), otelgin.Middleware(name), gin.BasicAuth(gin.Accounts{"alice": "secret", "bob": "secret"}))
-	r.POST("/accounts/:id/debit", ginlock.Serialize(debit), s.debit)
+	r.POST("/accounts/:id/debit", ginlock.Guard(debit), s.debit)
 	r.POST("/payments", ginlock.Idempotent(engine), s.pay)
 	var ending atomic.Bool
 	handler := sendAway(&ending, http.TimeoutHandler(r, limit, "too slow"))

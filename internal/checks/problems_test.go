@@ -73,7 +73,7 @@ func chats(mux *http.ServeMux, locker *core.Locker, answer http.Handler) {
 		core.Wait(0),                // a second message gets 423 at once; a duration lets it wait
 		core.MaxHold(5*time.Minute), // a model that hangs
 	)
-	mux.Handle("POST /chats/{id}/messages", httplock.Serialize(turn)(answer))
+	mux.Handle("POST /chats/{id}/messages", httplock.Guard(turn)(answer))
 }
 
 // The next message of the chat ends this answer at its next part.
@@ -127,7 +127,7 @@ func uploads(mux *http.ServeMux, locker *core.Locker, parts parts) {
 		core.Watchdog(10*time.Second), // a pod that was killed blocks its uploads for as long
 		core.Attentive(),              // the pod that reads is told when the chunk comes again
 	)
-	mux.Handle("PATCH /uploads/{id}", httplock.Serialize(chunk)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	mux.Handle("PATCH /uploads/{id}", httplock.Guard(chunk)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		defer stopWhenWanted(w, r)()
 		token := core.LeaseFromContext(r.Context()).Token()
 		if err := parts.Append(r.Context(), r.PathValue("id"), r.Header.Get("Upload-Offset"), token, r.Body); err != nil {
@@ -316,7 +316,7 @@ func TestTheNextMessageEndsAnAnswer(t *testing.T) {
 			defer func() { _ = locker.Close(t.Context()) }()
 			pods[i] = http.NewServeMux()
 			turn := core.Serialize(locker, "chat/{id:uuid}", core.Newest())
-			pods[i].Handle("POST /chats/{id}/messages", httplock.Serialize(turn)(http.HandlerFunc(
+			pods[i].Handle("POST /chats/{id}/messages", httplock.Guard(turn)(http.HandlerFunc(
 				func(w http.ResponseWriter, r *http.Request) { stream(w, r, words) })))
 		}
 		first := make(chan *httptest.ResponseRecorder)

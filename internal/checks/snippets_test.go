@@ -47,7 +47,7 @@ func _() {
 	debit := core.Serialize(locker, "account/{id}")
 
 	mux := http.NewServeMux()
-	mux.Handle("POST /accounts/{id}/debit", httplock.Serialize(debit)(http.HandlerFunc(
+	mux.Handle("POST /accounts/{id}/debit", httplock.Guard(debit)(http.HandlerFunc(
 		func(w http.ResponseWriter, r *http.Request) {
 			token := core.LeaseFromContext(r.Context()).Token() // fences what you write
 			fmt.Fprintln(w, "alone with account", r.PathValue("id"), "token", token)
@@ -66,7 +66,7 @@ func _(locker *core.Locker, mux *http.ServeMux, reports, handler, app http.Handl
 	mux.Handle("/accounts/{id}", httplock.Guard(account)(handler))
 
 	save := core.Serialize(locker, "document/{id}", core.Newest())
-	mux.Handle("PUT /documents/{id}", httplock.Serialize(save)(handler))
+	mux.Handle("PUT /documents/{id}", httplock.Guard(save)(handler))
 
 	mux.Handle("/", httplock.Guard(core.Share(locker, "schema"))(app))
 }
@@ -106,12 +106,12 @@ func _(ctx context.Context, locker *core.Locker) error {
 
 func _(locker *core.Locker, mux *http.ServeMux, handler http.Handler) {
 	debit := core.Serialize(locker, "account/{id:int}")
-	mux.Handle("POST /accounts/{id}/debit", httplock.Serialize(debit)(handler))
+	mux.Handle("POST /accounts/{id}/debit", httplock.Guard(debit)(handler))
 	report := httplock.Render(func(w http.ResponseWriter, r *http.Request, refusal *core.Refusal) {
 		slog.WarnContext(r.Context(), "refused", "refusal", refusal)
 		httplock.Problem(w, r, refusal)
 	})
-	mux.Handle("POST /accounts/{id}/debit", httplock.Serialize(debit, report)(handler))
+	mux.Handle("POST /accounts/{id}/debit", httplock.Guard(debit, report)(handler))
 }
 
 func _(principal func(context.Context, core.Request) (string, error)) error {
@@ -164,16 +164,16 @@ func _(locker *core.Locker, r *gin.Engine, e *echo.Echo, handle gin.HandlerFunc,
 	debit := core.Serialize(locker, "account/{id}")
 	{
 		handler := handle
-		r.POST("/accounts/:id/debit", ginlock.Serialize(debit), handler)
+		r.POST("/accounts/:id/debit", ginlock.Guard(debit), handler)
 	}
 	handler := serve
-	e.POST("/accounts/:id/debit", handler, echolock.Serialize(debit))
+	e.POST("/accounts/:id/debit", handler, echolock.Guard(debit))
 }
 
 func _(locker *core.Locker, r chi.Router, handler http.HandlerFunc) {
 	debit := core.Serialize(locker, "account/{id}")
-	r.With(httplock.Serialize(debit, httplock.RawParams())).Post("/accounts/{id}/debit", handler)
-	_ = http.TimeoutHandler(httplock.Serialize(debit)(handler), 10*time.Second, "")
+	r.With(httplock.Guard(debit, httplock.RawParams())).Post("/accounts/{id}/debit", handler)
+	_ = http.TimeoutHandler(httplock.Guard(debit)(handler), 10*time.Second, "")
 }
 
 func _(

@@ -125,10 +125,10 @@ func TestTheRestOfAPathIsNoParameter(t *testing.T) {
 	guard := core.Serialize(adaptertest.Locker(t), "file/{path}")
 	never := http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("the handler ran") })
 	mux, g, e, e5 := http.NewServeMux(), gin.New(), echo.New(), echov5.New()
-	mux.Handle("/rest/{path...}", httplock.Serialize(guard)(never))
-	g.POST("/rest/*path", ginlock.Serialize(guard), gin.WrapH(never))
-	e.POST("/rest/*", echo.WrapHandler(never), echolock.Serialize(guard))
-	e5.POST("/rest/*", echov5.WrapHandler(never), echolockv5.Serialize(guard))
+	mux.Handle("/rest/{path...}", httplock.Guard(guard)(never))
+	g.POST("/rest/*path", ginlock.Guard(guard), gin.WrapH(never))
+	e.POST("/rest/*", echo.WrapHandler(never), echolock.Guard(guard))
+	e5.POST("/rest/*", echov5.WrapHandler(never), echolockv5.Guard(guard))
 	for _, h := range []http.Handler{mux, g, e, e5} {
 		adaptertest.Post(t, adaptertest.Serve(t, h), "/rest/a/b").WantProblem(t, 500, "misconfigured", "")
 	}
@@ -156,8 +156,8 @@ func TestWhatFrameworksLogShowsNoKeyAndNoAddress(t *testing.T) {
 		"gin's logger": func(logged io.Writer, held, down *core.Guard) http.Handler {
 			r := gin.New()
 			r.Use(gin.LoggerWithWriter(logged))
-			r.POST("/held/:id", ginlock.Serialize(held), gin.WrapH(never))
-			r.POST("/down/:id", ginlock.Serialize(down), gin.WrapH(never))
+			r.POST("/held/:id", ginlock.Guard(held), gin.WrapH(never))
+			r.POST("/down/:id", ginlock.Guard(down), gin.WrapH(never))
 			return r
 		},
 		"an error handler of echo's": func(logged io.Writer, held, down *core.Guard) http.Handler {
@@ -166,8 +166,8 @@ func TestWhatFrameworksLogShowsNoKeyAndNoAddress(t *testing.T) {
 				_, _ = fmt.Fprintf(logged, "%v %+v", err, err)
 				e.DefaultHTTPErrorHandler(err, c)
 			}
-			e.POST("/held/:id", echo.WrapHandler(never), echolock.Serialize(held))
-			e.POST("/down/:id", echo.WrapHandler(never), echolock.Serialize(down))
+			e.POST("/held/:id", echo.WrapHandler(never), echolock.Guard(held))
+			e.POST("/down/:id", echo.WrapHandler(never), echolock.Guard(down))
 			return e
 		},
 		"an error handler of echo v5's": func(logged io.Writer, held, down *core.Guard) http.Handler {
@@ -176,8 +176,8 @@ func TestWhatFrameworksLogShowsNoKeyAndNoAddress(t *testing.T) {
 				_, _ = fmt.Fprintf(logged, "%v %+v", err, err)
 				echov5.DefaultHTTPErrorHandler(true)(c, err)
 			}
-			e.POST("/held/:id", echov5.WrapHandler(never), echolockv5.Serialize(held))
-			e.POST("/down/:id", echov5.WrapHandler(never), echolockv5.Serialize(down))
+			e.POST("/held/:id", echov5.WrapHandler(never), echolockv5.Guard(held))
+			e.POST("/down/:id", echov5.WrapHandler(never), echolockv5.Guard(down))
 			return e
 		},
 	} {
@@ -202,13 +202,13 @@ func TestWhatFrameworksLogShowsNoKeyAndNoAddress(t *testing.T) {
 // A mistake of the program's shows when it starts, not with the first request.
 func TestRegistrationWithoutARuleOrAnEnginePanics(t *testing.T) {
 	for name, register := range map[string]func(){
-		"httplock.Serialize":              func() { httplock.Serialize(nil) },
+		"httplock.Guard":                  func() { httplock.Guard(nil) },
 		"httplock.Idempotent":             func() { httplock.Idempotent(nil) },
-		"ginlock.Serialize":               func() { ginlock.Serialize(nil) },
+		"ginlock.Guard":                   func() { ginlock.Guard(nil) },
 		"ginlock.Idempotent":              func() { ginlock.Idempotent(nil) },
-		"echolock.Serialize":              func() { echolock.Serialize(nil) },
+		"echolock.Guard":                  func() { echolock.Guard(nil) },
 		"echolock.Idempotent":             func() { echolock.Idempotent(nil) },
-		"echolock/v5.Serialize":           func() { echolockv5.Serialize(nil) },
+		"echolock/v5.Guard":               func() { echolockv5.Guard(nil) },
 		"echolock/v5.Idempotent":          func() { echolockv5.Idempotent(nil) },
 		"grpclock.Protect with a rule":    func() { grpclock.Protect(grpclock.Rules{"/a/b": nil}, nil) },
 		"grpclock.Protect with an engine": func() { grpclock.Protect(nil, grpclock.Methods{"/a/b": nil}) },

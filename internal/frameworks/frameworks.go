@@ -59,7 +59,7 @@ func startHTTP(t testing.TB, s *adaptertest.Service) adaptertest.Client {
 		if layer.Idempotent != nil {
 			h = httplock.Idempotent(layer.Idempotent)(h)
 		} else {
-			h = httplock.Serialize(layer.Lock)(h)
+			h = httplock.Guard(layer.Lock)(h)
 		}
 	}
 	mux := http.NewServeMux()

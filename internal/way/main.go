@@ -123,7 +123,7 @@ func handlers(rdb *redis.Client) ([]kind, error) {
 	handler := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusCreated) })
 	rule := core.Serialize(locker, "account/{id}")
 	return []kind{
-		{"locked", httplock.Serialize(rule)(handler), 120, 30},
+		{"locked", httplock.Guard(rule)(handler), 120, 30},
 		{"idempotent", httplock.Idempotent(engine)(handler), 130, 38},
 		{"idempotent with a lock", httplock.Idempotent(engine.With(idempotency.Under(rule)))(handler), 220, 50},
 	}, nil

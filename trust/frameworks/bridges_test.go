@@ -79,8 +79,8 @@ func TestFibersBridgeRunsTheHandlerWithoutItsLock(t *testing.T) {
 	held := -1
 	count := func(fiber.Ctx) error { held = len(locker.Held()); return nil }
 	app := fiber.New()
-	app.Post("/outside", adaptor.HTTPMiddleware(httplock.Serialize(debit)), count)
-	app.Post("/inside", adaptor.HTTPHandler(httplock.Serialize(debit)(http.HandlerFunc(
+	app.Post("/outside", adaptor.HTTPMiddleware(httplock.Guard(debit)), count)
+	app.Post("/inside", adaptor.HTTPHandler(httplock.Guard(debit)(http.HandlerFunc(
 		func(w http.ResponseWriter, _ *http.Request) {
 			held = len(locker.Held())
 			w.WriteHeader(http.StatusNoContent)
@@ -133,7 +133,7 @@ func TestHumaRunsItsHandlerUnderTheLockAndStoresItsErrors(t *testing.T) {
 	runs := 0
 	huma.Register(api, huma.Operation{
 		Method: http.MethodPost, Path: "/accounts/{id}/debit",
-		Middlewares: huma.Middlewares{bridge(httplock.Idempotent(engine)), bridge(httplock.Serialize(debit))},
+		Middlewares: huma.Middlewares{bridge(httplock.Idempotent(engine)), bridge(httplock.Guard(debit))},
 	}, func(ctx context.Context, a *account) (*struct{}, error) {
 		runs++
 		if ctx.Value(user{}) != "alice" {
@@ -156,7 +156,7 @@ func TestHumaRunsItsHandlerUnderTheLockAndStoresItsErrors(t *testing.T) {
 func TestTheRulesOfAChiSubRouterTakeTheParametersInFrontOfIt(t *testing.T) {
 	locker := adaptertest.Locker(t)
 	tenant := httplock.Guard(core.Share(locker, "tenant/{tenant}"), httplock.RawParams())
-	account := httplock.Serialize(core.Serialize(locker, "tenant/{tenant}/account/{id:int}"), httplock.RawParams())
+	account := httplock.Guard(core.Serialize(locker, "tenant/{tenant}/account/{id:int}"), httplock.RawParams())
 	keys := func(w http.ResponseWriter, _ *http.Request) {
 		for _, held := range locker.Held() {
 			_, _ = io.WriteString(w, held.Key+" ")

@@ -51,7 +51,7 @@ func startGin(t testing.TB, s *adaptertest.Service) adaptertest.Client {
 		if layer.Idempotent != nil {
 			chain = append(chain, ginlock.Idempotent(layer.Idempotent))
 		} else {
-			chain = append(chain, ginlock.Serialize(layer.Lock))
+			chain = append(chain, ginlock.Guard(layer.Lock))
 		}
 	}
 	e.Any(s.Pattern(":", ""), append(chain, func(c *gin.Context) {
@@ -81,7 +81,7 @@ func startEcho(t testing.TB, s *adaptertest.Service) adaptertest.Client {
 		if layer.Idempotent != nil {
 			chain = append(chain, echolock.Idempotent(layer.Idempotent))
 		} else {
-			chain = append(chain, echolock.Serialize(layer.Lock))
+			chain = append(chain, echolock.Guard(layer.Lock))
 		}
 	}
 	e.Any(s.Pattern(":", ""), func(c echo.Context) error {
@@ -112,7 +112,7 @@ func startEchoV5(t testing.TB, s *adaptertest.Service) adaptertest.Client {
 		if layer.Idempotent != nil {
 			chain = append(chain, echolockv5.Idempotent(layer.Idempotent))
 		} else {
-			chain = append(chain, echolockv5.Serialize(layer.Lock))
+			chain = append(chain, echolockv5.Guard(layer.Lock))
 		}
 	}
 	e.Any(s.Pattern(":", ""), func(c *echov5.Context) error {
