@@ -31,7 +31,7 @@ type payments interface {
 	Transfer(ctx context.Context, r *http.Request, reference string) error
 }
 
-// Of docs/problems/double-payments.md.
+// Of docs/problems.md#double-payments.
 func paymentsOnce(mux *http.ServeMux, store idempotency.Store, bank payments) error {
 	engine, err := idempotency.New(store, idempotency.Scope(core.FromContext("user")))
 	if err != nil {
@@ -48,7 +48,7 @@ func paymentsOnce(mux *http.ServeMux, store idempotency.Store, bank payments) er
 	return nil
 }
 
-// Of docs/problems/cron-on-three-replicas.md.
+// Of docs/problems.md#cron-on-three-replicas.
 func nightly(ctx context.Context, store idempotency.Store, sendReports func(context.Context) error, log func(error)) error {
 	engine, err := idempotency.New(store, idempotency.Global())
 	if err != nil {
@@ -66,7 +66,7 @@ func nightly(ctx context.Context, store idempotency.Store, sendReports func(cont
 	}
 }
 
-// Of docs/problems/one-answer-per-chat.md.
+// Of docs/problems.md#one-answer-per-chat.
 func chats(mux *http.ServeMux, locker *core.Locker, answer http.Handler) {
 	turn := core.Serialize(locker, "chat/{id:uuid}",
 		core.ReadBody(1<<16),        // a message that arrives slowly does not hold the chat
@@ -91,7 +91,7 @@ type invoices interface {
 	Update(ctx context.Context, id, version string, form url.Values) (changed bool, err error)
 }
 
-// Of docs/problems/two-tabs-one-form.md.
+// Of docs/problems.md#two-tabs-one-form.
 func forms(mux *http.ServeMux, locker *core.Locker, engine *idempotency.Engine, invoices invoices) {
 	save := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		changed, err := invoices.Update(r.Context(), r.PathValue("id"), r.PostFormValue("version"), r.PostForm)
@@ -120,7 +120,7 @@ type parts interface {
 	Append(ctx context.Context, upload, offset string, token int64, chunk io.Reader) error
 }
 
-// Of docs/problems/upload-resumed-on-another-pod.md.
+// Of docs/problems.md#upload-resumed-on-another-pod.
 func uploads(mux *http.ServeMux, locker *core.Locker, parts parts) {
 	chunk := core.Serialize(locker, "upload/{id:uuid}",
 		core.Wait(15*time.Second),     // the earlier connection may still be closing
@@ -152,7 +152,7 @@ func stopWhenWanted(w http.ResponseWriter, r *http.Request) (stop func()) {
 	return func() { cancel(); watching.Wait() } // w is not used after the handler
 }
 
-// Of docs/problems/webhooks-that-come-twice.md: the key in another header.
+// Of docs/problems.md#webhooks-that-come-twice: the key in another header.
 func webhooksByHeader(mux *http.ServeMux, store idempotency.Store, verified func(http.Handler) http.Handler, handle http.Handler) error {
 	engine, err := idempotency.New(store,
 		idempotency.Scope(func(context.Context, core.Request) (string, error) { return "acme", nil }), // the sender
@@ -178,7 +178,7 @@ type event struct {
 	Type string
 }
 
-// Of docs/problems/webhooks-that-come-twice.md: the key in the body.
+// Of docs/problems.md#webhooks-that-come-twice: the key in the body.
 func webhooksByBody(engine *idempotency.Engine, handle func(ctx context.Context, e event) error) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var e event

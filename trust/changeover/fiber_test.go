@@ -22,7 +22,7 @@ import (
 	"github.com/interlock-go/interlock/core/memstore"
 )
 
-// Of docs/from/idempotency.md.
+// Of docs/moving.md.
 
 // payments makes a payment and returns its receipt.
 type payments func(ctx context.Context, order string) (string, error)

@@ -26,7 +26,7 @@ const (
 	ours release = "ours only"
 )
 
-// Of docs/from/redsync.md.
+// Of docs/moving.md.
 
 func _(ctx context.Context, rdb *redis.Client, id string, debit func(context.Context) error) error {
 	rs := redsync.New(goredis.NewPool(rdb))
@@ -46,7 +46,7 @@ func _(ctx context.Context, locker *core.Locker, rs *redsync.Redsync, id string,
 	other := oldRedsync(rs.NewMutex("account:"+id), 8*time.Second)
 	return locker.Do(ctx, "account/"+id, func(ctx context.Context) error {
 		return alongside.Do(ctx, other, debit)
-	})
+	}, core.Wait(5*time.Second))
 }
 
 // oldRedsync is the lock of the old release. The lease is the expiry of the mutex, which is
@@ -73,7 +73,7 @@ func oldRedsync(mutex *redsync.Mutex, lease time.Duration) alongside.Lock {
 	}
 }
 
-// Of docs/from/redislock.md.
+// Of docs/moving.md.
 
 func _(ctx context.Context, locker *core.Locker, id string, debit func(context.Context) error) error {
 	return locker.Do(ctx, "account/"+id, debit)
@@ -95,7 +95,7 @@ func _(ctx context.Context, locker *core.Locker, locks *redislock.Client, id str
 	other := oldRedislock(locks, "account:"+id, 30*time.Second, retry)
 	return locker.Do(ctx, "account/"+id, func(ctx context.Context) error {
 		return alongside.Do(ctx, other, debit)
-	})
+	}, core.Wait(5*time.Second))
 }
 
 // oldRedislock is the lock of the old release, with its TTL and its options.
@@ -118,7 +118,7 @@ func oldRedislock(locks *redislock.Client, key string, ttl time.Duration, opts *
 	}
 }
 
-// Of docs/from/setnx.md.
+// Of docs/moving.md.
 
 var extend = redis.NewScript(`if redis.call("GET", KEYS[1]) == ARGV[1] then return redis.call("PEXPIRE", KEYS[1], ARGV[2]) end return 0`)
 
@@ -152,7 +152,7 @@ func _(ctx context.Context, locker *core.Locker, rdb *redis.Client, id string, d
 	other := oldSetNX(rdb, "lock:"+id, 30*time.Second)
 	return locker.Do(ctx, "account/"+id, func(ctx context.Context) error {
 		return alongside.Do(ctx, other, debit)
-	})
+	}, core.Wait(5*time.Second))
 }
 
 // oldSetNX is the lock of the old release.

@@ -45,12 +45,12 @@ type text struct {
 }
 
 // sections are those of llms.txt, in order. A model that has little room leaves the last one.
-var sections = []string{"Documents", "Problems", "Packages", "Optional"}
+var sections = []string{"Documents", "Packages", "Optional"}
 
 // optional are the pages that the use of the toolkit does not need.
 var optional = []string{
 	"CHANGELOG.md", "CONTRIBUTING.md", "RELEASING.md", "SECURITY.md",
-	"docs/costs.md", "docs/decisions.md", "docs/demonstration.md", "docs/evidence.md",
+	"docs/costs.md", "docs/decisions.md", "docs/evidence.md",
 }
 
 // collect reads the README, the documents and the comments of the packages for users.
@@ -86,11 +86,8 @@ func collect(root fs.FS) ([]text, error) {
 // line.
 func page(name, body string) text {
 	t := text{section: "Documents", title: name, link: raw + name, body: body}
-	switch {
-	case slices.Contains(optional, name):
+	if slices.Contains(optional, name) {
 		t.section = "Optional"
-	case path.Dir(name) == "docs/problems":
-		t.section = "Problems"
 	}
 	for line := range strings.Lines(body) {
 		line = strings.TrimSpace(line)

@@ -20,7 +20,7 @@ func TestTheIndexForModelsIsCurrent(t *testing.T) {
 	if want := short(texts); string(kept) != want {
 		t.Errorf("llms.txt is out of date: %s\nWrite it anew with `make docs`, and commit it", difference(string(kept), want))
 	}
-	for _, name := range []string{"README.md", "docs/guarantees.md", "docs/problems/double-payments.md", "docs/openapi.yaml"} {
+	for _, name := range []string{"README.md", "docs/guarantees.md", "docs/problems.md", "docs/openapi.yaml"} {
 		if !strings.Contains(full(texts), "<!-- "+raw+name+" -->") {
 			t.Errorf("llms-full.txt lacks %s", name)
 		}
@@ -42,7 +42,6 @@ func TestAPageIsListedByWhoItIsFor(t *testing.T) {
 	files := fstest.MapFS{
 		"docs/openapi.yaml":           {Data: []byte("# Answers.\nopenapi: 3.1.0\n")},
 		"README.md":                   {Data: []byte("# Interlock\n\n[![a](b)](c)\n\nIt locks.\n\n## More\n")},
-		"docs/problems/" + "twice.md": {Data: []byte("# Twice\n\n**For** the careful.\n\nText.\n")},
 		"docs/use.md":                 {Data: []byte("# Use\n\n**For** all.\n\n**For** none.\n")},
 		"core/doc.go":                 {Data: []byte("// Package core locks. It has more.\npackage core\n")},
 		"core/internal/hidden/doc.go": {Data: []byte("// Package hidden hides.\npackage hidden\n")},
@@ -57,7 +56,6 @@ func TestAPageIsListedByWhoItIsFor(t *testing.T) {
 	got := short(texts)
 	want := "# Interlock\n\n> It locks.\n\n## Documents\n\n" +
 		"- [Interlock](" + raw + "README.md)\n- [docs/openapi.yaml](" + raw + "docs/openapi.yaml): Answers.\n- [Use](" + raw + "docs/use.md): for all.\n\n" +
-		"## Problems\n\n- [Twice](" + raw + "docs/problems/" + "twice.md): for the careful.\n\n" +
 		"## Packages\n\n- [core](" + reference + module + "/core): Package core locks\n\n## Optional\n\n"
 	if !strings.HasPrefix(got, want) {
 		t.Errorf("%s\nwant\n%s", got, want)
