@@ -2,110 +2,47 @@
 // recovery, time limits and a graceful end. Debits of one account run one after the
 // other. A payment is made once, even if the client sends it several times. Two
 // processes on one Redis, with different -addr, serve one bank.
-// examples/production has metrics, traces, a debug page and readiness as well.
+// examples/internal/service connects and closes it; examples/production has metrics, traces, a
+// debug page and readiness as well.
 //
 //	curl -u alice:secret -X POST localhost:8080/accounts/42/debit
 //	curl -u alice:secret -X POST localhost:8080/payments -H 'Idempotency-Key: k1'
 package main
 
 import (
-	"context"
-	"errors"
-	"flag"
-	"log"
 	"net"
 	"net/http"
-	"os"
-	"os/signal"
 	"strconv"
-	"syscall"
-	"time"
 
 	"github.com/gin-gonic/gin"
-	"github.com/redis/go-redis/v9"
 
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/idempotency"
-	"github.com/interlock-go/interlock/core/redisstore"
 	"github.com/interlock-go/interlock/examples/internal/bank"
+	"github.com/interlock-go/interlock/examples/internal/service"
 	"github.com/interlock-go/interlock/ginlock"
 )
 
-var (
-	addr      = flag.String("addr", "localhost:8080", "where to listen")
-	redisAddr = flag.String("redis", "localhost:6379", "Redis to use")
-	lease     = flag.Duration("lease", 30*time.Second, "how long a process that died keeps others waiting")
-	limit     = flag.Duration("limit", 10*time.Second, "how long a client waits for its answer")
-	work      = flag.Duration("work", 0, "how long the bank thinks about each request")
-)
-
-func main() {
-	flag.Parse()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	listener, err := net.Listen("tcp", *addr)
-	if err != nil {
-		log.Fatal(err)
-	}
-	if err := run(listener, ctx.Done()); err != nil {
-		log.Fatal(err)
-	}
-}
+func main() { service.Main("localhost:8080", run) }
 
 // run serves until the process receives a signal to stop.
 func run(listener net.Listener, stop <-chan struct{}) error {
-	rdb := redis.NewClient(&redis.Options{Addr: *redisAddr, ContextTimeoutEnabled: true, MaxRetries: -1})
-	store, err := redisstore.New(rdb)
+	parts, err := service.Open(core.FromContext(gin.AuthUserKey))
 	if err != nil {
 		return err
 	}
-	locker, err := core.New(store, core.Watchdog(*lease))
-	if err != nil {
-		return err
-	}
-	engine, err := idempotency.New(store, idempotency.Lease(*lease), idempotency.Scope(core.FromContext(gin.AuthUserKey)))
-	if err != nil {
-		return err
-	}
-
-	s := service{bank.Bank{Redis: rdb, Work: *work}}
-	debit := core.Serialize(locker, "account/{id:int}") // the handler parses a number, so 42 and 042 are one account
+	s := handlers{parts.Bank}
+	debit := core.Serialize(parts.Locker, "account/{id:int}") // the handler parses a number, so 42 and 042 are one account
 	r := gin.New()
 	r.Use(gin.Recovery(), gin.BasicAuth(gin.Accounts{"alice": "secret", "bob": "secret"}))
 	r.POST("/accounts/:id/debit", ginlock.Guard(debit), s.debit)
-	r.POST("/payments", ginlock.Idempotent(engine), s.pay)
-
-	// The lock is inside the time limit: a handler that continues after the limit
-	// keeps its lock.
-	server := &http.Server{
-		Handler:      http.TimeoutHandler(r, *limit, "too slow"),
-		ReadTimeout:  *limit,
-		WriteTimeout: 2 * *limit,
-	}
-	failed := make(chan error, 1)
-	go func() { failed <- server.Serve(listener) }()
-	select {
-	case err = <-failed:
-	case <-stop:
-	}
-	return errors.Join(err, // in this order, each with a time limit of its own
-		within(2**limit, server.Shutdown),
-		within(time.Minute, engine.Close),
-		within(*limit, locker.Close),
-		store.Close(),
-		rdb.Close())
+	r.POST("/payments", ginlock.Idempotent(parts.Engine), s.pay)
+	return parts.ServeHTTP(listener, stop, r)
 }
 
-// within calls f with a context that ends after that time.
-func within(d time.Duration, f func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(context.Background(), d)
-	defer cancel()
-	return f(ctx)
-}
+type handlers struct{ bank bank.Bank }
 
-type service struct{ bank bank.Bank }
-
-func (s service) debit(c *gin.Context) {
+func (s handlers) debit(c *gin.Context) {
 	id, err := strconv.ParseInt(c.Param("id"), 10, 64)
 	if err != nil {
 		_ = c.AbortWithError(http.StatusNotFound, err)
@@ -119,7 +56,7 @@ func (s service) debit(c *gin.Context) {
 	c.JSON(http.StatusOK, balance)
 }
 
-func (s service) pay(c *gin.Context) {
+func (s handlers) pay(c *gin.Context) {
 	ctx := c.Request.Context()
 	// After the mark, no request repeats the payment, even if this process dies.
 	if err := idempotency.MarkEffect(ctx); err != nil {

@@ -2,21 +2,15 @@
 // limits and a graceful end. Debits of one account run one after the other, as the
 // proto declares. A debit with an idempotency key (metadata idempotency-key) runs once
 // for each key. Two processes on one Redis, with different -addr, serve one bank.
-// examples/production has metrics, traces, a debug page and readiness as well.
+// examples/internal/service connects and closes it; examples/production has metrics, traces, a
+// debug page and readiness as well.
 package main
 
 import (
 	"context"
-	"errors"
-	"flag"
 	"log"
 	"net"
-	"os"
-	"os/signal"
-	"syscall"
-	"time"
 
-	"github.com/redis/go-redis/v9"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	_ "google.golang.org/grpc/encoding/gzip" // for clients that ask for it
@@ -25,55 +19,26 @@ import (
 
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/idempotency"
-	"github.com/interlock-go/interlock/core/redisstore"
 	"github.com/interlock-go/interlock/examples/grpc/bankpb"
 	"github.com/interlock-go/interlock/examples/internal/bank"
+	"github.com/interlock-go/interlock/examples/internal/service"
 	"github.com/interlock-go/interlock/grpclock"
 )
 
-var (
-	addr      = flag.String("addr", "localhost:50051", "where to listen")
-	redisAddr = flag.String("redis", "localhost:6379", "Redis to use")
-	lease     = flag.Duration("lease", 30*time.Second, "how long a process that died keeps others waiting")
-	limit     = flag.Duration("limit", 10*time.Second, "how long a call may wait for its lock")
-	work      = flag.Duration("work", 0, "how long the bank thinks about each request")
-)
-
-func main() {
-	flag.Parse()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	listener, err := net.Listen("tcp", *addr)
-	if err != nil {
-		log.Fatal(err)
-	}
-	if err := run(listener, ctx.Done()); err != nil {
-		log.Fatal(err)
-	}
-}
+func main() { service.Main("localhost:50051", run) }
 
 // run serves until the process receives a signal to stop.
 func run(listener net.Listener, stop <-chan struct{}) error {
-	rdb := redis.NewClient(&redis.Options{Addr: *redisAddr, ContextTimeoutEnabled: true, MaxRetries: -1})
-	store, err := redisstore.New(rdb)
+	parts, err := service.Open(core.FromContext(userKey{}))
 	if err != nil {
 		return err
 	}
-	locker, err := core.New(store, core.Watchdog(*lease))
-	if err != nil {
-		return err
-	}
-	engine, err := idempotency.New(store, idempotency.Lease(*lease), idempotency.Scope(core.FromContext(userKey{})))
-	if err != nil {
-		return err
-	}
-
-	rules, err := grpclock.FromProto(locker) // of all methods with the option
+	rules, err := grpclock.FromProto(parts.Locker) // of all methods with the option
 	if err != nil {
 		return err
 	}
 	// Calls with a key are idempotent. All calls run under the lock of the proto.
-	debit := engine.With(idempotency.Optional(), idempotency.Under(rules[bankpb.Bank_Debit_FullMethodName]))
+	debit := parts.Engine.With(idempotency.Optional(), idempotency.Under(rules[bankpb.Bank_Debit_FullMethodName]))
 	methods := grpclock.Methods{bankpb.Bank_Debit_FullMethodName: debit}
 
 	protection := grpclock.Protect(rules, methods)
@@ -81,29 +46,11 @@ func run(listener net.Listener, stop <-chan struct{}) error {
 		grpc.ChainUnaryInterceptor(recovered, limited, authenticate, protection.Unary()),
 		grpc.ChainStreamInterceptor(protection.Stream()), // the bank has no streams yet
 	)
-	bankpb.RegisterBankServer(server, service{bank: bank.Bank{Redis: rdb, Work: *work}})
+	bankpb.RegisterBankServer(server, bankServer{bank: parts.Bank})
 	if err := protection.Validate(server); err != nil {
 		return err
 	}
-	failed := make(chan error, 1)
-	go func() { failed <- server.Serve(listener) }()
-	select {
-	case err = <-failed:
-	case <-stop:
-	}
-	return errors.Join(err, // in this order, each with a time limit of its own
-		within(time.Minute, func(ctx context.Context) error { return shutdown(ctx, server) }),
-		within(time.Minute, engine.Close),
-		within(*limit, locker.Close),
-		store.Close(),
-		rdb.Close())
-}
-
-// within calls f with a context that ends after that time.
-func within(d time.Duration, f func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(context.Background(), d)
-	defer cancel()
-	return f(ctx)
+	return parts.Serve(stop, func() error { return server.Serve(listener) }, func(ctx context.Context) error { return shutdown(ctx, server) })
 }
 
 // shutdown waits until the calls under way have ended, or until ctx ends.
@@ -113,12 +60,12 @@ func shutdown(ctx context.Context, server *grpc.Server) error {
 	return ctx.Err()
 }
 
-type service struct {
+type bankServer struct {
 	bankpb.UnimplementedBankServer
 	bank bank.Bank
 }
 
-func (s service) Debit(ctx context.Context, r *bankpb.DebitRequest) (*bankpb.DebitResponse, error) {
+func (s bankServer) Debit(ctx context.Context, r *bankpb.DebitRequest) (*bankpb.DebitResponse, error) {
 	// After the mark, no call repeats a debit with the same key, even if this process
 	// dies.
 	if err := idempotency.MarkEffect(ctx); err != nil {
@@ -144,7 +91,7 @@ func authenticate(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handler
 }
 
 func limited(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
-	ctx, cancel := context.WithTimeout(ctx, *limit)
+	ctx, cancel := context.WithTimeout(ctx, *service.Limit)
 	defer cancel()
 	return handler(ctx, req)
 }
