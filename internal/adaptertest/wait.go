@@ -25,10 +25,18 @@ func Until(tb testing.TB, what string, f func() bool) {
 	}
 }
 
-// Queued waits until n callers wait in the locker.
-func Queued(tb testing.TB, locker *core.Locker, n int) {
+// Queued waits until n callers wait in the locker. An answer to one of the calls that wait ends
+// the test at once.
+func Queued(tb testing.TB, locker *core.Locker, n int, calls ...<-chan Outcome) {
 	tb.Helper()
 	Until(tb, fmt.Sprintf("%d queued", n), func() bool {
+		for _, call := range calls {
+			select {
+			case o := <-call:
+				tb.Fatalf("a call is answered that should wait for the lock: %+v", o)
+			default:
+			}
+		}
 		waiters := 0
 		for _, h := range locker.Held() {
 			waiters += h.Waiters
@@ -37,11 +45,18 @@ func Queued(tb testing.TB, locker *core.Locker, n int) {
 	})
 }
 
-// Receive receives from a channel, and waits for that no longer than Patience.
-func Receive[T any](tb testing.TB, c <-chan T, what string) (v T) {
+// Receive receives from a channel, and waits for that no longer than Patience. An answer to the
+// call that is to cause it ends the test at once.
+func Receive[T any](tb testing.TB, c <-chan T, what string, cause ...<-chan Outcome) (v T) {
 	tb.Helper()
+	var early <-chan Outcome
+	if len(cause) > 0 {
+		early = cause[0]
+	}
 	select {
 	case v = <-c:
+	case o := <-early:
+		tb.Fatalf("a call is answered before %s: %+v", what, o)
 	case <-time.After(Patience):
 		tb.Fatal("never: " + what)
 	}

@@ -123,7 +123,7 @@ func (w *world) answerFirst() {
 		w.Error("the lock is free before its release")
 	}
 	next := async(w.Context(), client, account("1"))
-	adaptertest.Queued(w, locker, 1)
+	adaptertest.Queued(w, locker, 1, next)
 	letGo()
 	w.wantOK(adaptertest.Receive(w, next, "the answer to the next call"), "done")
 	s.Visit(w)
@@ -142,7 +142,7 @@ func (w *world) disconnect() {
 	for range 2 {
 		ctx, cancel := context.WithCancel(w.Context())
 		call := async(ctx, client, account("1"))
-		adaptertest.Receive(w, inside, "the handler")
+		adaptertest.Receive(w, inside, "its handler ran", call)
 		cancel()
 		s.Visit(w)
 		w.wantFree("account/1")
@@ -177,7 +177,7 @@ func leaves(how shape, body string) func(w *world) {
 		req := account("1")
 		req.Body = body
 		call := async(ctx, client, req)
-		adaptertest.Queued(w, locker, 1)
+		adaptertest.Queued(w, locker, 1, call)
 		cancel()
 		if v := s.Visit(w); v.Panic != nil { // long before the wait ends
 			w.Errorf("%+v", v)
@@ -195,9 +195,9 @@ func (w *world) leftBehind() {
 	s, client := w.serve(keysOf, core.Serialize(locker, "account/{id}", core.Wait(time.Minute)))
 	ctx, cancel := context.WithCancel(w.Context())
 	gone := async(ctx, client, account("1"))
-	adaptertest.Queued(w, locker, 1)
+	adaptertest.Queued(w, locker, 1, gone)
 	stays := async(w.Context(), client, account("1"))
-	adaptertest.Queued(w, locker, 2)
+	adaptertest.Queued(w, locker, 2, gone, stays)
 	cancel()
 	leave() // at about the same time
 	w.wantOK(adaptertest.Receive(w, stays, "the turn of the client that stayed"), "account/1")
@@ -269,9 +269,8 @@ func (w *world) headerKey() {
 // bodyKey has a KeyFunc read the body twice, to see that it is put back each time.
 func (w *world) bodyKey() {
 	keys := core.KeyFunc(func(_ context.Context, req core.Request) (keys []string, err error) {
-		native := map[string]string{"net/http": "*http.Request", "gin": "*gin.Context", "echo": "*echo.context", "echo v5": "*echo.Context"}
-		if got := fmt.Sprintf("%T", req.Native()); got != native[w.Label] {
-			w.Errorf("the native request is a %s", got)
+		if got := fmt.Sprintf("%T", req.Native()); got != w.Native {
+			w.Errorf("the native request is a %s; want a %s", got, w.Native)
 		}
 		var order struct{ Account string }
 		for range 2 {

@@ -33,8 +33,8 @@ func (w *world) shareReads() {
 	read, write := account("1"), account("1")
 	read.Method, write.Method = http.MethodGet, http.MethodPut
 	calls := []<-chan adaptertest.Outcome{async(w.Context(), client, read), async(w.Context(), client, read)}
-	for range calls {
-		adaptertest.Receive(w, in.came, "a read")
+	for _, c := range calls {
+		adaptertest.Receive(w, in.came, "the handler of a read ran", c)
 	}
 	_, other := w.serve(w.never, core.Serialize(locker, "account/{id}", core.ShareReads(), core.Wait(0)))
 	w.wantRefused(other.Call(w.Context(), write), reason.Held, false)

@@ -75,7 +75,7 @@ func (r refusal) holds(w *world) {
 		switch {
 		case !w.HTTP:
 			route = "id, from, to" // the message's fields
-		case w.Label != "net/http":
+		case w.Colons:
 			route = s.Pattern(":", "")
 		}
 		if !strings.Contains(text, template) && !strings.Contains(text, "{nope}") || !strings.Contains(text, route) {
@@ -100,7 +100,7 @@ func (w *world) deadline() {
 		},
 	}
 	call := async(w.Context(), w.Start(w, s), account("1"))
-	adaptertest.Queued(w, locker, 1)
+	adaptertest.Queued(w, locker, 1, call)
 	close(over)
 	w.wantRefused(adaptertest.Receive(w, call, "the answer"), reason.Deadline, false)
 	adaptertest.Queued(w, locker, 0)
@@ -148,10 +148,9 @@ func (w *world) principalSet() {
 	s := &adaptertest.Service{Handler: keysOf}
 	s.Layers = frameworks.Locks(core.Serialize(w.locker(), "user/{ctx.user}/{id}",
 		core.ContextFunc("user", user), core.PerPrincipal(user, 1, 1)))
-	switch w.Label {
-	case "gin", "echo", "echo v5":
+	if w.Sets {
 		s.User = "alice"
-	default:
+	} else {
 		s.Derive = func(ctx context.Context) context.Context { return context.WithValue(ctx, userKey{}, "alice") }
 	}
 	w.wantOK(w.Start(w, s).Call(w.Context(), account("1")), "user/alice/1")

@@ -21,7 +21,7 @@ import (
 
 // Framework is a framework with its package of this module. What all frameworks have
 // in common is tested with tables. To add a framework, write its builder and put it into the
-// list of package all.
+// list of package all; the tables ask for the fields, and name no framework.
 type Framework struct {
 	Label      string
 	Start      func(testing.TB, *adaptertest.Service) adaptertest.Client
@@ -29,11 +29,15 @@ type Framework struct {
 	Parts      bool // what the handler sends arrives part by part
 	Idempotent bool // it has idempotent endpoints
 	Untyped    bool // the adapter does not know which parameters a route has
+	Colons     bool // a parameter of a route is :id, and not {id}
+	Sets       bool // middleware leaves a user by the framework's own means: adaptertest.Service.User
+
+	Native string // the type of core.Request.Native, of a framework on net/http
 }
 
 // The frameworks that each module with tests of them has. Package all has the others, too.
 var (
-	HTTP       = Framework{Label: "net/http", Start: startHTTP, HTTP: true, Parts: true, Idempotent: true}
+	HTTP       = Framework{Label: "net/http", Start: startHTTP, HTTP: true, Parts: true, Idempotent: true, Native: "*http.Request"}
 	GRPC       = Framework{Label: "gRPC", Start: startUnary, Idempotent: true}
 	GRPCStream = Framework{Label: "gRPC stream", Start: startStream, Parts: true}
 )

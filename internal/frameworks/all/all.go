@@ -19,13 +19,17 @@ import (
 
 // Frameworks are the frameworks.
 var Frameworks = []frameworks.Framework{
-	frameworks.HTTP, onHTTP("gin", startGin), onHTTP("echo", startEcho), onHTTP("echo v5", startEchoV5),
+	frameworks.HTTP, onHTTP("gin", "*gin.Context", startGin), onHTTP("echo", "*echo.context", startEcho),
+	onHTTP("echo v5", "*echo.Context", startEchoV5),
 	frameworks.GRPC, frameworks.GRPCStream,
 }
 
 // onHTTP is a framework on net/http.
-func onHTTP(label string, start func(testing.TB, *adaptertest.Service) adaptertest.Client) frameworks.Framework {
-	return frameworks.Framework{Label: label, Start: start, HTTP: true, Parts: true, Idempotent: true}
+func onHTTP(label, native string, start func(testing.TB, *adaptertest.Service) adaptertest.Client) frameworks.Framework {
+	return frameworks.Framework{
+		Label: label, Native: native, Start: start,
+		HTTP: true, Parts: true, Idempotent: true, Colons: true, Sets: true,
+	}
 }
 
 // gin would print its routes.
