@@ -73,8 +73,8 @@ fuzz: ## Each fuzz test of all modules for FUZZTIME; what fails is left in the p
 	done
 
 .PHONY: places
-places: ## Shared locks and permits against their model, 400,000 random calls, half a minute: make places ARGS='-places 4000000'
-	$(GO) test -tags=integration,long -v -count=1 -timeout 0 -run='^TestPlacesKeepTheirPromises$$' ./core/internal/rediswire -args -places 400000 $(ARGS)
+places: ## The scripts on Redis against the rules of package keystate, 400,000 random calls, two minutes: make places ARGS='-calls 4000000'
+	$(GO) test -tags=integration,long -v -count=1 -timeout 0 -run='^TestTheScriptsOnRedisKeepTheRules$$' ./core/driver/keystate -args -calls 400000 $(ARGS)
 
 .PHONY: soak
 soak: ## Locks of each topology under faults for DURATION each, judged, as a table; twelve minutes: make soak DURATION=20s ARGS='-seed 1 -processes 8'

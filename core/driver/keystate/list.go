@@ -49,14 +49,19 @@ func listOf(names string) (list []waiting) {
 	return list
 }
 
-// waits takes the locker of a request that is granted out of the list. If there is no
-// list, the list that came with the request is kept.
+// waits takes the locker of a request that is granted out of the list. If no other waits, the list
+// that came with the request is kept.
 func (r *Record) waits(req driver.AcquireRequest) {
-	if len(r.waiting) == 0 {
+	if r.unlist(waiterOf(req.Waiter).id); len(r.waiting) == 0 {
 		r.waiting = listOf(req.Rest)
-		return
 	}
-	r.unlist(waiterOf(req.Waiter).id)
+}
+
+// uncall notes that no locker has been called to a place beside others.
+func (r *Record) uncall() {
+	for i := range r.waiting {
+		r.waiting[i].called = false
+	}
 }
 
 // find returns where a locker stands in the list; negative if it is not there.

@@ -16,11 +16,13 @@ type line struct {
 
 // stand says whether a caller of the locker that holds the lock may wait.
 func (r *Record) stand(req driver.AcquireRequest, now time.Time) driver.Reply {
-	rep := driver.Reply{Holder: r.owner, Number: req.Number}
-	if req.Waiter == "" || r.Free() && !r.reserved.stands(now) {
-		return rep
+	switch {
+	case !r.Free():
+		return r.refusedByHolders(req, now)
+	case r.reserved.stands(now):
+		return r.refuse(req, driver.Reply{Holder: r.reserved.offer, Token: r.reserved.token, TTL: r.reserved.left(now)}, now)
 	}
-	return r.refuse(req, rep, now)
+	return driver.Reply{Number: req.Number}
 }
 
 // comes numbers a caller that is Newest and comes at this moment. It reports whether the
@@ -49,7 +51,7 @@ func (r *Record) refuse(req driver.AcquireRequest, rep driver.Reply, now time.Ti
 	switch req.Line {
 	case driver.Newest:
 		rep.Number = req.Number
-		if len(r.waiting) == 0 || r.waiting[0].id != id {
+		if id != "" && r.find(id) != 0 {
 			r.unlist(id)
 			r.waiting = slices.Insert(r.waiting, 0, waiterOf(req.Waiter))
 		}
@@ -71,12 +73,8 @@ func (r *Record) grant(req driver.AcquireRequest, now time.Time) driver.Reply {
 	if r.behind(now) {
 		rep.Room = room
 	}
-	switch req.Line {
-	case driver.Newest:
+	if req.Line == driver.Newest {
 		rep.Number = req.Number
-	case driver.OneWaiter:
-		r.alone(req.Waiter)
-	case driver.InTurn:
 	}
 	return rep
 }

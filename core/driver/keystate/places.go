@@ -24,6 +24,9 @@ func (r *Record) enter(req driver.AcquireRequest, now time.Time) driver.Reply {
 		if left := r.passes(req.Waiter, 0, now); left > 0 {
 			return driver.Reply{Holder: r.reserved.offer, TTL: left, Listed: r.list(req.Waiter, true)}
 		}
+		req.Rest = ""
+	case r.reserved.stands(now):
+		req.Rest = ""
 	}
 	r.reserved = reservation{}
 	if i := r.placeOf(req.Owner); i >= 0 {

@@ -170,16 +170,10 @@ func (r *Record) take(req driver.AcquireRequest, now time.Time) driver.Reply {
 	switch {
 	case r.owner == req.Owner:
 		return r.grant(req, now)
-	case r.owner != "":
-		return r.refuse(req, driver.Reply{Holder: r.owner, Token: r.token, TTL: r.expires.Sub(now)}, now)
-	case len(r.places) > 0:
-		rep := r.refuse(req, driver.Reply{Holder: r.holders(), TTL: min(r.expires.Sub(now), linger)}, now)
-		if until := now.Add(min(req.Left, barrier)); rep.Listed && req.Left > 0 && until.After(r.barrier) {
-			r.barrier = until
-		}
-		return rep
+	case !r.Free():
+		return r.refusedByHolders(req, now)
 	case r.reserved.stands(now) && r.reserved.offer == "" && req.Line == driver.Newest:
-		r.reserved = reservation{}
+		r.reserved, req.Rest = reservation{}, ""
 		r.waits(req)
 	case r.reserved.stands(now):
 		if left := r.passes(req.Waiter, req.Offer, now); left > 0 {
@@ -190,8 +184,24 @@ func (r *Record) take(req driver.AcquireRequest, now time.Time) driver.Reply {
 		r.waits(req)
 	}
 	r.owner, r.expires, r.barrier = req.Owner, now.Add(req.TTL), time.Time{}
+	r.uncall()
+	if req.Line == driver.OneWaiter {
+		r.alone(req.Waiter) // not if the request is repeated: another caller of the locker may wait by now
+	}
 	r.mint(now, 1)
 	return r.grant(req, now)
+}
+
+// refusedByHolders makes the reply to a request for an exclusive owner while others hold the lock.
+func (r *Record) refusedByHolders(req driver.AcquireRequest, now time.Time) driver.Reply {
+	if r.owner != "" {
+		return r.refuse(req, driver.Reply{Holder: r.owner, Token: r.token, TTL: r.expires.Sub(now)}, now)
+	}
+	rep := r.refuse(req, driver.Reply{Holder: r.holders(), TTL: min(r.expires.Sub(now), linger)}, now)
+	if until := now.Add(min(req.Left, barrier)); rep.Listed && req.Left > 0 && until.After(r.barrier) {
+		r.barrier = until
+	}
+	return rep
 }
 
 // Renew carries out one renewal of [driver.Store.Renew].
@@ -272,9 +282,7 @@ func (r *Record) Seize(owner string, ttl time.Duration, now time.Time) {
 
 // free ends what the owners have. The list stays if the lock is reserved.
 func (r *Record) free(n *Notices, now time.Time) {
-	for i := range r.waiting {
-		r.waiting[i].called = false
-	}
+	r.uncall()
 	n.Freed, n.Signal = true, driver.Signal{Next: names(r.waiting)}
 	n.Announced = n.Signal.Next != ""
 	r.owner, r.places, r.barrier, r.expires = "", nil, time.Time{}, now
@@ -298,7 +306,9 @@ func (r *Record) denied(owner string, now time.Time) error {
 // mint makes so many tokens and returns the first. Where the clock is behind the last token, it
 // leaves room for hand-offs that the store never learns of if the holder dies.
 func (r *Record) mint(now time.Time, tokens int64) (first int64) {
-	first = max(r.token+room+1, now.UnixMicro())
+	if first = now.UnixMicro(); first <= r.token {
+		first = r.token + room + 1
+	}
 	r.token = first + tokens - 1
 	return first
 }

@@ -20,7 +20,10 @@ type reservation struct {
 }
 
 // stands reports whether others are kept out.
-func (v reservation) stands(now time.Time) bool { return now.Sub(v.since) < v.lasts }
+func (v reservation) stands(now time.Time) bool { return v.left(now) > 0 }
+
+// left is for how long they are.
+func (v reservation) left(now time.Time) time.Duration { return v.lasts - now.Sub(v.since) }
 
 // to is the id of the locker to which the lock is offered; empty if it is not.
 func (v reservation) to() string {
@@ -69,11 +72,11 @@ func (r *Record) passes(name string, offer int64, now time.Time) (left time.Dura
 			}
 			return left
 		case w.patience == "":
-			return r.reserved.lasts - passed
+			return r.reserved.left(now)
 		}
 		after += r.takes(i)
 	}
-	return r.reserved.lasts - passed
+	return r.reserved.left(now)
 }
 
 // takes is how long a locker of the list may take to answer a call, or to use an offer.

@@ -75,6 +75,15 @@ func forSeveral(name, source string) *Script {
 	return s
 }
 
+// Sources returns the scripts for locks by their names, for the test that holds them against the
+// rules of package keystate.
+func Sources() map[string]string {
+	return map[string]string{
+		"acquire": acquireScript.source, "line": lineScript.source, "renew": renewScript.source, "release": releaseScript.source,
+		"decline": declineScript.source, "enter": enterScript.source, "stay": stayScript.source, "leave": leaveScript.source,
+	}
+}
+
 // ofSubscription marks a context in which go-redis connects for a subscription.
 type ofSubscription struct{}
 

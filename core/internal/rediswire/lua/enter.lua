@@ -87,7 +87,8 @@ local function enter(held, lock, fence, owner, lease, keep, atmost, rest, id, to
 		end
 	end
 
-	local left = q == '' and rest or without(q, id)
+	local left = without(q, id)
+	left = left == '' and rest or left
 	-- include seat.lua
 	return token
 end

@@ -30,7 +30,7 @@ if q then
 	end
 	if q ~= '' then
 		local command, db = string.match(publish, '^(%u+)(.*)$')
-		local first, rest = string.match(q, '^([^,~]+)~%u,?(.*)$')
+		local first, rest = string.match(q, '^([^,~+]+)~%u,?(.*)$')
 		local offer, minted
 		if first and command ~= 'SPUBLISH' then
 			-- What fails here, for want of a right, must not undo the release.
@@ -61,5 +61,6 @@ if q then
 		end
 	end
 else
-	reply = redis.pcall('EXISTS', lock .. ':revoked:' .. owner) == 1 and -2 or -call('EXISTS', lock)
+	-- include absent.lua
+	reply = why
 end

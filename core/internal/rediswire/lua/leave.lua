@@ -17,9 +17,8 @@
 --
 -- Returns 1, 2 if it could not be announced, or where the owner has no place 0, or -1 if
 -- another owner holds the lock exclusively, or in both cases -2 if an operator has released
--- the place. A place that has ended is none, but is
--- deleted and announced. The first write is a deletion, which works when memory is
--- full. For several places it returns a list; see several.lua.
+-- the place. A place that has ended is none. The first write is a deletion, which works when memory
+-- is full. For several places it returns a list; see several.lua.
 -- What is announced is the list if the lock is free, else "*k,list" if the first k of a
 -- list may have places.
 local KEYS, ARGV, call, format = KEYS, ARGV, redis.call, string.format
@@ -80,14 +79,11 @@ end
 
 local function leave(held, lock, fence, owner, publish, waiter, atmost, token, keep)
 	held = held or call('HMGET', lock, owner, 'q', 'm', 'b')
-	local mine, q = held[1], held[2] or ''
-	if not held[3] then
-		return absent(lock, owner, -call('EXISTS', lock))
-	elseif not mine then
-		return absent(lock, owner, 0)
+	local mine, q, now = held[1], held[2] or '', clock()
+	if not held[3] or tonumber(match(mine or '', '@(%d+)$') or 0) <= now then
+		return absent(lock, owner, held[3])
 	end
 	call('HDEL', lock, owner)
-	local now = clock()
 	local n, barrier = sweep(lock, held, now), barrierOf(held[4], now)
 	if waiter ~= '' and not full(q) and not find(q, bare(waiter), 1, true) then
 		q = q == '' and '+' .. waiter or q .. ',+' .. waiter
@@ -120,11 +116,7 @@ local function leave(held, lock, fence, owner, publish, waiter, atmost, token, k
 		end
 	end
 	local command, db = match(publish, '^(%u+)(.*)$')
-	local told = message == '' or type(pcall_(command, lock .. ':free' .. db, message)) == 'number'
-	if tonumber(match(mine, '@(%d+)$') or 0) <= now then
-		return 0
-	end
-	return told and 1 or 2
+	return (message == '' or type(pcall_(command, lock .. ':free' .. db, message)) == 'number') and 1 or 2
 end
 
 if #ARGV == 4 then

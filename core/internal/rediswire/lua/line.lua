@@ -69,7 +69,7 @@ end
 
 -- granted takes the lock.
 local function granted(rest)
-	if not newest and number > 0 and call('HMGET', line, 'w')[1] == bare(id) then
+	if not newest and call('HMGET', line, 'w')[1] == bare(id) then
 		call('DEL', line)
 	end
 	-- include grant.lua
@@ -117,12 +117,16 @@ elseif not m then
 end
 local now = clock()
 local n = sweep(lock, has, now)
-if n == 0 and owner ~= '' then
+if n == 0 then
+	if owner == '' then
+		return {'', 0, 0, number}
+	end
 	call('DEL', lock)
 	return granted(others == '' and rest or uncalled(others))
 end
+local reply = refused(holders(lock, n), max(1, min(poll, call('PTTL', lock) - linger)))
 local til = now + min(tonumber(left) or 0, longest)
-if til > max(now, barrierOf(has[4], now)) then
+if reply[3] == 1 and til > max(now, barrierOf(has[4], now)) then
 	pcall_('HSET', lock, 'b', format('%.0f', til))
 end
-return refused(holders(lock, n), max(1, min(poll, call('PTTL', lock) - linger)))
+return reply

@@ -159,10 +159,11 @@ local function barrierOf(field, now)
 	return til <= now + longest and til or 0
 end
 
--- absent returns -2 for an owner without a place if an operator has released the place, and
--- else what is given.
-local function absent(lock, owner, otherwise)
-	return pcall_('EXISTS', lock .. ':revoked:' .. owner) == 1 and -2 or otherwise
+-- absent says why an owner has no place. places says that others have, so that none holds the lock
+-- exclusively.
+local function absent(lock, owner, places)
+	-- include absent.lua
+	return places and why == -1 and 0 or why
 end
 
 -- holders names the owners that hold a lock, if they are few, and returns what is in the last

@@ -33,7 +33,8 @@ local function renew(lock, owner, lease, won)
 			end
 			return rest ~= '' and 2 or 1
 		end
-		return redis.pcall('EXISTS', lock .. ':revoked:' .. owner) == 1 and -2 or -call('EXISTS', lock)
+		-- include absent.lua
+		return why
 	end
 	if won and tonumber(held[1]) < tonumber(won) then
 		call('HSET', lock, owner, won)

@@ -16,12 +16,12 @@ local time, stamp -- the server's, in µs
 local function stay(lock, owner, lease)
 	local held = call('HMGET', lock, owner, 'q', 'm')
 	if not held[3] then
-		return absent(lock, owner, -call('EXISTS', lock))
+		return absent(lock, owner)
 	end
 	local token, ends = match(held[1] or '', '^(%d+)@(%d+)$')
 	local now = clock()
 	if not token or tonumber(ends) <= now then
-		return absent(lock, owner, 0)
+		return absent(lock, owner, true)
 	end
 	local til = ceil(time / 1000) + lease
 	if til > tonumber(ends) then

@@ -1,32 +1,30 @@
 //go:build integration && long
 
-package rediswire
+package keystate
 
 import (
-	"io/fs"
-	"maps"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/interlock-go/interlock/core/internal/rediswire"
 	"github.com/interlock-go/interlock/internal/redistest"
 )
 
-const fewPlaces = 100_000
+const fewCalls = 100_000
 
-// mutations are mistakes that the check must find: each replaces a text that no file has
-// more than once, in all scripts that are or include such a file.
+// mutations are mistakes that the check must find: each replaces a text in all scripts.
 var mutations = []struct{ name, old, broken string }{
 	{"one place too many", "n >= atmost", "n > atmost"},
 	{"one place too few", "n >= atmost", "n + 1 >= atmost"},
 	{"no barrier", "or b > now and not ahead(q, id)", ""},
-	{"a barrier that lasts", "min(tonumber(left) or 0, barrier)", "barrier"},
+	{"a barrier that lasts", "min(tonumber(left) or 0, longest)", "longest"},
 	{"a barrier against those before the exclusive locker", "b > now and not ahead(q, id)", "b > now"},
 	{"a barrier that lets all in the list pass", "return first and not find(',' .. sub(q, 1, first - 1), ',[^+-]') and first", "return first"},
 	{"a stale entry blocks its own locker", "sub(q, 1, first - 1), ',[^+-]'", "sub(q, 1, first), ',[^+-]'"},
 	{"a place is revived by enter", "if token and tonumber(ends) > now then", "if token then"},
 	{"a place is revived by stay", "if not token or tonumber(ends) <= now then", "if not token then"},
-	{"a place that has ended is released", "if tonumber(match(mine, '@(%d+)$') or 0) <= now then", "if false then"},
+	{"a place that has ended is released", "if not held[3] or tonumber(match(mine or '', '@(%d+)$') or 0) <= now then", "if not held[3] or not mine then"},
 	{"places that have ended are counted", "if ends <= now then", "if ends <= now - 60 then"},
 	{"live places are swept away", "if ends <= now then", "if ends <= now + 10 then"},
 	{"the list is counted as a place", "(held[2] and 2 or 1)", "1"},
@@ -39,7 +37,7 @@ var mutations = []struct{ name, old, broken string }{
 	{"exclusive beside a place", "if n == 0 then\n\t\t\t-- The", "if n <= 1 then\n\t\t\t-- The"},
 	{"a place beside an exclusive holder", "local fresh = not m and call('EXISTS', lock) == 0", "local fresh = not m"},
 	{"an exclusive grant forgets who waits", "q == '' and rest or uncalled(q)", "rest"},
-	{"a grant leaves its locker in the list", "rest or without(q, id)", "rest or q"},
+	{"a grant leaves its locker in the list", "local left = without(q, id)", "local left = q"},
 	{"a locker is listed as what it was", "sub(q, 1, first - 1) .. sign .. name .. sub(q, last + 1)", "q"},
 	{"the key is cut short by a short lease", "call('PEXPIRE', lock, lease + linger, 'GT')\nend", "call('PEXPIRE', lock, lease + linger)\nend"},
 	{"the key ends with its last place", "redis.pcall('PEXPIRE', lock, lease + linger)", "redis.pcall('PEXPIRE', lock, lease)"},
@@ -74,25 +72,24 @@ var mutations = []struct{ name, old, broken string }{
 	{"an older caller takes the lock", "elseif number < last then", "elseif false then"},
 	{"numbers repeat", "max(last + 1, time)", "last + 0"},
 	{"the newest caller takes a lock that is held", "elseif not m then\n\treturn refused(holders(lock, 1), call('PTTL', lock))", "elseif not m then\n\tcall('DEL', lock)\n\treturn granted(others)"},
-	{"the newest caller takes the lock beside places", "if n == 0 and owner ~= '' then", "if n <= 1 and owner ~= '' then"},
+	{"the newest caller takes the lock beside places", "if n == 0 then\n\tif owner == ''", "if n <= 1 then\n\tif owner == ''"},
+	{"a lock that is kept has an owner", "call('HMGET', lock, 'r')[1] and 0 or", ""},
+	{"a locker that wants a place is offered the lock", "'^([^,~+]+)~%u", "'^([^,~]+)~%u"},
+	{"a late request takes an offer back", "if o and o == id .. ':' .. named then", "if o and match(o, '^(.*):') == id then"},
+	{"an offer does not outlast the patience", "patience = math.max(patience, 3000)", "patience = patience"},
+	{"a locker that declines ends its offer", "if o and match(o, '^(.*):') == id then", "if false then"},
+	{"an offer is no owner", "if offered[1] == owner then", "if false then"},
+	{"the only waiter is forgotten", "write('w', bare(id), alone)", "write('w', bare(id), 5)"},
+	{"a caller that must not wait keeps places from others", "reply[3] == 1 and til", "til"},
 	{"a call is announced as it is kept", "q = uncalled(q)", "q = q"},
 }
 
-func TestTheCheckOfPlacesFindsMistakes(t *testing.T) {
+func TestTheCheckOfTheScriptsFindsMistakes(t *testing.T) {
 	t.Parallel()
 	rdb := redistest.Start(t).Client(t, patiently)
 	for i, m := range mutations {
 		t.Run(m.name, func(t *testing.T) {
-			files, err := fs.Glob(parts, "lua/*.lua")
-			if err != nil {
-				t.Fatal(err)
-			}
-			for _, file := range files {
-				if text, err := parts.ReadFile(file); err != nil || strings.Count(string(text), m.old) > 1 {
-					t.Fatalf("%s, %v: it has the text several times", file, err)
-				}
-			}
-			broken, applied := maps.Clone(theLibrary()), false
+			broken, applied := rediswire.Sources(), false
 			for name, source := range broken {
 				broken[name] = strings.ReplaceAll(source, m.old, m.broken)
 				applied = applied || broken[name] != source
@@ -101,7 +98,7 @@ func TestTheCheckOfPlacesFindsMistakes(t *testing.T) {
 				t.Fatal("no script has the text")
 			}
 			began := time.Now()
-			err = explore(t.Context(), rdb, broken, 60_000, uint64(1000*i)+uint64(began.UnixNano()))
+			err := explore(t.Context(), rdb, broken, 60_000, uint64(1000*i)+uint64(began.UnixNano()))
 			if err == nil {
 				t.Fatal("not found")
 			}

@@ -1,0 +1,264 @@
+//go:build integration
+
+package keystate
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/interlock-go/interlock/core/driver"
+)
+
+// The scripts have the rules of package keystate in another language. A world makes random calls of
+// the scripts, and has a record carry out the same requests: reply, announcement, offer and list must
+// be the same. The instant at which the server carried a call out is known to lie between two of its
+// clock, and Redis counts leases in whole milliseconds. So the record is tried at a few instants,
+// and a world keeps each record that agrees. It fails when none is left.
+
+// asked is a call of a script.
+type asked struct {
+	script string
+	owner  string
+	lease  int64 // ms
+	atMost int64
+	tokens int64
+	rest   string
+	id     string // the name of the locker
+	left   int64
+	token  int64 // of a release that remembers; else 0
+	line   driver.Line
+	number int64
+	offer  int64
+}
+
+// seen is what was found right after a call.
+type seen struct {
+	message         string
+	offer           string
+	q               string
+	exists          bool
+	kept            bool
+	lockMS, fenceMS int64 // as PTTL tells
+	fence           int64 // the token
+}
+
+// effect is what a call does, without times.
+type effect struct {
+	granted       bool
+	token, number int64
+	holder        string
+	listed, full  bool
+	out           bool
+	code          int64 // of what is no try: 1, 2 where others wait; 0 deleted, -1 taken over
+	waiting       string
+	message       string
+	offer         string
+	q             string
+}
+
+// arguments returns what a script is called with.
+func (c asked) arguments(key string) (keys []string, args []any) {
+	lock, fence := key, key+":fence"
+	waiter := c.id
+	if c.offer != 0 {
+		waiter += fmt.Sprint("=", c.offer)
+	}
+	if waiter != "" && c.left > 0 {
+		waiter += fmt.Sprint("@", c.left)
+	}
+	switch c.script {
+	case "acquire":
+		keys, args = []string{lock, fence}, []any{c.owner, c.lease, c.lease + 60_000, waiter}
+		if c.rest != "" {
+			args = append(args, c.rest)
+		}
+		return keys, args
+	case "line":
+		suffix := ":newest"
+		if c.line == driver.OneWaiter {
+			suffix = ":waiter"
+		}
+		return []string{lock, fence, lock + suffix}, []any{c.owner, c.lease, c.lease + 60_000, waiter, c.rest, int64(c.line), c.number}
+	case "enter":
+		return []string{lock, fence}, []any{c.owner, c.lease, c.lease + 60_000, c.atMost, c.rest, c.id, c.tokens}
+	case "stay", "renew":
+		return []string{lock}, []any{c.owner, c.lease}
+	case "leave":
+		keys, args = []string{lock}, []any{c.owner, "RPUSH", c.id, c.atMost}
+	case "decline":
+		return []string{lock}, []any{c.id, "RPUSH"}
+	default:
+		keys, args = []string{lock}, []any{c.owner, "RPUSH", c.id}
+	}
+	if c.token > 0 {
+		keys, args = append(keys, fence), append(args, c.token, 60_000)
+	}
+	return keys, args
+}
+
+func (c asked) kind() driver.Kind {
+	switch {
+	case c.script == "stay", c.atMost == 0 && (c.script == "enter" || c.script == "leave"):
+		return driver.Shared
+	case c.script == "enter", c.script == "leave":
+		return driver.Permit
+	default:
+		return driver.Exclusive
+	}
+}
+
+// tries reports whether it is a try to get the lock.
+func (c asked) tries() bool {
+	return c.script == "acquire" || c.script == "enter" || c.script == "line"
+}
+
+// by has a record carry the call out. ttl is when to ask again.
+func (c asked) by(r *Record, now time.Time) (o effect, ttl time.Duration, room int64) {
+	ms := func(n int64) time.Duration { return time.Duration(n) * time.Millisecond }
+	var n Notices
+	var err error
+	contended := false
+	switch {
+	case c.tries():
+		ask := r.Acquire
+		if c.owner == "" {
+			ask = r.Stand
+		}
+		var rep driver.Reply
+		rep, n = ask(driver.AcquireRequest{
+			Owner: c.owner, Kind: c.kind(), AtMost: int(c.atMost), TTL: ms(c.lease), Waiter: c.id, Left: ms(c.left),
+			Rest: c.rest, Line: c.line, Number: c.number, Offer: c.offer,
+		}, now)
+		o.granted, o.token, o.number, o.holder = rep.Granted, rep.Token, rep.Number, rep.Holder
+		o.listed, o.full, o.out = rep.Listed, rep.Full, rep.Out
+		ttl, room = rep.TTL, rep.Room
+	case c.script == "stay", c.script == "renew":
+		contended, err = r.Renew(driver.Renewal{Owner: c.owner, Kind: c.kind(), TTL: ms(c.lease)}, now)
+	case c.script == "decline":
+		r.At(now)
+		before := len(list(r.Waiting()))
+		if n = r.Decline(c.id, now); before == len(list(r.Waiting())) && !n.Freed {
+			err = driver.ErrDeleted
+		}
+	default:
+		o.waiting, n, err = r.Release(driver.ReleaseRequest{
+			Owner: c.owner, Kind: c.kind(), AtMost: int(c.atMost), Token: c.token, Waiter: c.id,
+		}, func(string) bool { return true }, now)
+	}
+	switch {
+	case errors.Is(err, driver.ErrTakenOver):
+		o.code = -1
+	case err != nil:
+	case contended:
+		o.code = 2
+	case !c.tries():
+		o.code = 1
+	}
+	if n.Announced {
+		o.message = n.Signal.Next
+		if n.Signal.Now > 0 {
+			o.message = fmt.Sprintf("*%d,%s", n.Signal.Now, n.Signal.Next)
+		}
+	}
+	if n.To != "" {
+		o.offer = fmt.Sprint(n.To, "=", n.Offer.Token)
+		if n.Offer.Contended {
+			o.offer += "+"
+		}
+	}
+	o.q = r.Waiting()
+	o.holder = sorted(o.holder)
+	return o, ttl, room
+}
+
+// list returns the entries of a list.
+func list(q string) []string {
+	return slices.DeleteFunc(strings.Split(q, ","), func(e string) bool { return e == "" })
+}
+
+func sorted(names string) string {
+	all := strings.Split(names, ",")
+	slices.Sort(all)
+	return strings.Join(all, ",")
+}
+
+// found reads the reply of a script.
+func (c asked) found(reply any, s seen) (o effect, ms, room int64, err error) {
+	o.message, o.q, o.offer = s.message, s.q, s.offer
+	parts, _ := reply.([]any)
+	n := numbers(parts)
+	holder := ""
+	if len(parts) > 0 {
+		holder, _ = parts[0].(string)
+	}
+	single, isNumber := reply.(int64)
+	switch try := c.tries(); {
+	case try && isNumber:
+		o.granted, o.token = true, single
+	case c.script == "acquire" && len(parts) == 2:
+		o.granted, o.token, room = true, n[0], n[1]
+	case c.script == "line" && len(parts) == 3:
+		o.granted, o.token, o.number, room = true, n[0], n[1], n[2]
+	case c.script == "line" && len(parts) == 1:
+		o.out = true
+	case c.script == "line" && len(parts) == 4:
+		o.holder, ms, o.listed, o.number = sorted(holder), n[1], n[2] == 1, n[3]
+	case try && (len(parts) == 3 || len(parts) == 4):
+		o.holder, ms, o.listed = sorted(holder), n[1], n[2] == 1
+		if c.script == "enter" {
+			o.full = n[3] == 1
+		} else if len(parts) == 4 {
+			o.token = n[3]
+		}
+	case !try && isNumber && single >= -1 && single <= 2:
+		o.code = single
+	case c.script == "release" && len(parts) == 1:
+		o.code, o.waiting = 1, holder
+	default:
+		err = fmt.Errorf("%s: answer %v", c.script, reply)
+	}
+	return o, ms, room, err
+}
+
+// slack is how far the instants of Redis, in whole milliseconds, are from those of a record.
+const slack = 8 * time.Millisecond
+
+// agree says where the record and the scripts differ, or nothing.
+func (c asked) agree(want, got effect, ttl time.Duration, ms, wantRoom, room int64, b time.Time) string {
+	if c.script == "line" && !got.granted {
+		want.token = 0 // that script does not tell what stood in the way
+	}
+	if c.script == "line" && got.out {
+		want.number, want.listed, want.holder = 0, false, ""
+	}
+	if got.holder == "" && strings.Count(want.holder, ",") >= 16 {
+		want.holder = "" // many holders are not named
+	}
+	refused := c.tries() && !got.granted && !got.out
+	switch {
+	case want != got:
+		return fmt.Sprintf("the scripts do\n\t%+v; want\n\t%+v", got, want)
+	case refused && c.owner == "": // such a caller asks again by itself
+	case refused && c.kind().Place() && (ms > (ttl+slack).Milliseconds() || ms < 0):
+		return fmt.Sprintf("to ask again in %d ms; want at most %v", ms, ttl)
+	case refused && !c.kind().Place() && max(ms, ttl.Milliseconds())-min(ms, ttl.Milliseconds()) > slack.Milliseconds():
+		return fmt.Sprintf("to ask again in %d ms; want %v", ms, ttl)
+	case wantRoom > room, room != 0 && got.token < b.Add(-slack).UnixMicro():
+		return fmt.Sprintf("%d tokens are never minted; want %d", room, wantRoom)
+	}
+	return ""
+}
+
+// numbers reads the elements of a reply that are numbers; the others are zero.
+func numbers(parts []any) (n [4]int64) {
+	for i, part := range parts[:min(len(parts), len(n))] {
+		n[i], _ = part.(int64)
+	}
+	return n
+}
+
+// partial reports whether a message says that places are free, and the lock is not.
+func partial(message string) bool { return strings.HasPrefix(message, "*") }
