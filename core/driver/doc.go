@@ -12,7 +12,8 @@
 //     execute it twice, and the second execution changes nothing.
 //   - A grant's token is greater than every earlier token of the key.
 //
-// The package core/driver/drivertest is this contract as a test suite. The
+// The package core/driver/drivertest is this contract as a test suite, and core/driver/keystate
+// has the rules of a lock for stores that can keep a record for each key. The
 // package core/redisstore is the store on Redis, core/quorum is the store on
 // several independent Redis servers, core/memstore is the store for tests.
 package driver

@@ -129,7 +129,7 @@ func (s *Store) Holder(key string) (owner string, token int64, ok bool) {
 	}
 	l := s.lock(key, s.now())
 	l.At(s.now())
-	return l.Record.Holder()
+	return l.Holder()
 }
 
 // Take gives the lock of a key to another process for the time of lease, also if

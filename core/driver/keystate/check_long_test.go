@@ -33,7 +33,7 @@ var mutations = []struct{ name, old, broken string }{
 	{"tokens are not reserved", "tokens == 1 and text or format('%.0f', token + tokens - 1)", "text"},
 	{"no token is left to hand-offs", "token = (tonumber(last) or token) + spare + 1", "token = (tonumber(last) or token) + 1"},
 	{"tokens are not reserved after the clock was passed", "call('SET', fence, format('%.0f', token + tokens - 1), 'PX', keep)", "call('SET', fence, text, 'PX', keep)"},
-	{"the fence is lowered", "pcall_('SET', fence, last, 'PX', keep)", "last = nil"},
+	{"the fence is lowered", "redis.pcall('SET', fence, last, 'PX', keep)", "last = nil"},
 	{"exclusive beside a place", "if n == 0 then\n\t\t\t-- The", "if n <= 1 then\n\t\t\t-- The"},
 	{"a place beside an exclusive holder", "local fresh = not m and call('EXISTS', lock) == 0", "local fresh = not m"},
 	{"an exclusive grant forgets who waits", "q == '' and rest or uncalled(q)", "rest"},

@@ -78,7 +78,7 @@ func (w *world) next() (*member, asked) {
 	if len(w.late) > 0 && w.once(4) {
 		c := w.late[0]
 		w.late = w.late[1:]
-		return nil, w.inTime(c)
+		return nil, c
 	}
 	l, c := w.chooses()
 	if w.once(20) && len(w.late) < 4 {
@@ -91,7 +91,7 @@ func (w *world) next() (*member, asked) {
 func (w *world) chooses() (*member, asked) {
 	l := w.members[w.rand.IntN(len(w.members))]
 	if len(l.before) > 0 && w.once(20) {
-		return nil, w.inTime(l.before[w.rand.IntN(len(l.before))])
+		return nil, l.before[w.rand.IntN(len(l.before))]
 	}
 	if l.want.script != "" && w.once(25) {
 		gaveUp := !l.holds && l.want.id != "" && w.once(2)
@@ -121,15 +121,6 @@ func (w *world) chooses() (*member, asked) {
 		l.before = l.before[1:]
 	}
 	return l, c
-}
-
-// inTime returns a request that comes late. It reports no token that is lower by now than another: an
-// owner that still holds the lock has reported none.
-func (w *world) inTime(c asked) asked {
-	if c.script == "release" && c.token < w.last {
-		c.token = 0
-	}
-	return c
 }
 
 // usesOffer has a locker use its offer: by a request that names it, a renewal or a release.

@@ -26,7 +26,7 @@ if q then
 		q = q == '' and waiter or q .. ',' .. waiter
 	end
 	if fence then
-		redis.pcall('SET', fence, token, 'PX', keep)
+		-- include remember.lua
 	end
 	if q ~= '' then
 		local command, db = string.match(publish, '^(%u+)(.*)$')

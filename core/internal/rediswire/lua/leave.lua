@@ -109,11 +109,7 @@ local function leave(held, lock, fence, owner, publish, waiter, atmost, token, k
 		end
 	end
 	if fence then
-		-- Others may have got tokens since.
-		local last = pcall_('SET', fence, token, 'PX', keep, 'GET')
-		if type(last) == 'string' and (#last > #token or #last == #token and last > token) then -- as numbers
-			pcall_('SET', fence, last, 'PX', keep)
-		end
+		-- include remember.lua
 	end
 	local command, db = match(publish, '^(%u+)(.*)$')
 	return (message == '' or type(pcall_(command, lock .. ':free' .. db, message)) == 'number') and 1 or 2
