@@ -38,6 +38,8 @@
 //   - cmd/interlock: the locks of all processes, on a terminal
 //   - examples/payments: what it is for, as a program to run
 //
-// In modules of their own are connectlock (connect v2), mcplock (MCP), pgxstore (pgx),
-// tuslock (tusd), watermilllock and asynqlock. The documents are at https://github.com/interlock-go/interlock/tree/main/docs.
+// Separate modules: asynqlock, connectlock, etcdstore, mcplock, pgxstore, tuslock,
+// watermilllock, zkstore.
+//
+// The documents are at https://github.com/interlock-go/interlock/tree/main/docs.
 package interlock

@@ -28,7 +28,8 @@ func TestPackagesImportOnlyWhatTheirLayerMay(t *testing.T) {
 	for _, name := range strings.Fields(goList(t, ".", "std")) {
 		graph = append(graph, pkg{ImportPath: name, Standard: true})
 	}
-	for _, dir := range append([]string{"."}, contrib...) {
+	users, _ := nested(t)
+	for _, dir := range append(users, ".") {
 		dec := json.NewDecoder(strings.NewReader(goList(t, dir, "-json=ImportPath,Imports", "./...")))
 		for dec.More() {
 			var p pkg

@@ -20,7 +20,8 @@ func TestEachFloorHasItsReason(t *testing.T) {
 	}
 	floor := regexp.MustCompile(`(?m)^\t(\S+) (v\S+)(?: // (.*))?$`)
 	floors := 0
-	for _, dir := range append([]string{"."}, contrib...) {
+	users, _ := nested(t)
+	for _, dir := range append(users, ".") {
 		file := filepath.Join(dir, "go.mod")
 		for _, m := range floor.FindAllStringSubmatch(read(t, file), -1) {
 			name, version, reason := m[1], m[2], m[3]

@@ -306,7 +306,3 @@ var testOnly = []string{
 	"./internal/redistest", "./internal/logtest", "./internal/pace", "./internal/adaptertest/...", "./internal/frameworks/...", "./internal/idemcases/...",
 	"./internal/conformance", "./internal/way", "./examples/internal/servicetest",
 }
-
-// contrib are the nested modules for users; the other nested modules are programs and
-// tests, which import what they want.
-var contrib = []string{"asynqlock", "connectlock", "etcdstore", "mcplock", "tuslock", "watermilllock", "pgxstore", "zkstore"}

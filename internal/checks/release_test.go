@@ -2,13 +2,10 @@ package checks_test
 
 import (
 	"cmp"
-	"fmt"
 	"os"
 	"os/exec"
-	"path"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strings"
 	"testing"
 
@@ -53,30 +50,6 @@ func TestTheChangelogHasNoLineTwiceAndTwoScreensForAVersion(t *testing.T) {
 			t.Errorf("CHANGELOG.md has twice, under %q, as a merge by union leaves it; take one out: %s", section, line)
 		}
 		seen[name] = true
-	}
-}
-
-// Each nested module is in the table of RELEASING.md, from which the script takes the tags.
-func TestEachModuleIsReleasedOrNot(t *testing.T) {
-	atRoot(t)
-	table := read(t, "RELEASING.md")
-	modules := 0
-	for _, file := range files(t, ".mod") {
-		dir := path.Dir(file)
-		if dir == "." {
-			continue
-		}
-		modules++
-		row := fmt.Sprintf("| `%s` | none: ", dir)
-		if slices.Contains(contrib, dir) {
-			row = fmt.Sprintf("| `%s` | `%[1]s/%s` |\n", dir, version.Released)
-		}
-		if !strings.Contains(table, row) {
-			t.Errorf("the table of RELEASING.md has no row that begins with %q: a module for users is in contrib (deps_test.go) and has a tag, any other has none and a reason", row)
-		}
-	}
-	if modules < 8 {
-		t.Errorf("only %d nested modules found: the test has gone blind", modules)
 	}
 }
 
