@@ -170,17 +170,22 @@ func (c *config) fail(format string, args ...any) {
 	}
 }
 
+// set sets a duration, and reports whether it is within its limits.
+func (c *config) set(to *time.Duration, option string, d, least, most time.Duration) (ok bool) {
+	wrong := clock.Limits(d, least, most)
+	if wrong != "" {
+		c.fail("%s(%v): %s", option, d, wrong)
+		return false
+	}
+	*to = d
+	return true
+}
+
 // Wait bounds how long [Locker.Lock] waits for a lock that is held: it returns
 // [ErrHeld] after d. d is at most 366 days. Zero does not wait at all, as
 // [Locker.TryLock]. Default: Lock waits until the context ends, a guard waits 5 s.
 func Wait(d time.Duration) Option {
-	return option(func(c *config) {
-		if wrong := clock.Limits(d, 0, clock.LongestTime); wrong != "" {
-			c.fail("Wait(%v): %s; 0 does not wait", d, wrong)
-			return
-		}
-		c.terms.Wait, c.waitSet = d, true
-	})
+	return option(func(c *config) { c.waitSet = c.set(&c.terms.Wait, "Wait", d, 0, clock.LongestTime) })
 }
 
 // TTL asks for a fixed lease, which is never renewed: the lock ends after d, even
@@ -199,13 +204,7 @@ func Wait(d time.Duration) Option {
 // lock back for as long as requests can be late: up to 15 minutes after the store
 // has answered again. A request that arrives even later keeps the lock for d.
 func TTL(d time.Duration) Option {
-	return option(func(c *config) {
-		if wrong := clock.Limits(d, minTTL, clock.LongestLease); wrong != "" {
-			c.fail("TTL(%v): %s", d, wrong)
-			return
-		}
-		c.ttl = d
-	})
+	return option(func(c *config) { c.set(&c.ttl, "TTL", d, minTTL, clock.LongestLease) })
 }
 
 // Watchdog sets the length of a renewed lease. The locker renews it each time a
@@ -215,13 +214,7 @@ func TTL(d time.Duration) Option {
 // A lock outlives a process that died by at most d. Other libraries call this the
 // TTL or the expiry of a lock.
 func Watchdog(d time.Duration) Option {
-	return option(func(c *config) {
-		if wrong := clock.Limits(d, minTTL, clock.LongestLease); wrong != "" {
-			c.fail("Watchdog(%v): %s", d, wrong)
-			return
-		}
-		c.watchdog = d
-	})
+	return option(func(c *config) { c.set(&c.watchdog, "Watchdog", d, minTTL, clock.LongestLease) })
 }
 
 // MaxHold bounds how long a lock is held, so that a handler that hangs cannot keep
@@ -231,13 +224,7 @@ func Watchdog(d time.Duration) Option {
 // positive and at most 366 days. A fixed lease ([TTL]) that is shorter than d ends
 // first. Default: no bound.
 func MaxHold(d time.Duration) Option {
-	return option(func(c *config) {
-		if wrong := clock.Limits(d, 1, clock.LongestTime); wrong != "" {
-			c.fail("MaxHold(%v): %s; leave it out for no bound", d, wrong)
-			return
-		}
-		c.terms.MaxHold = d
-	})
+	return option(func(c *config) { c.set(&c.terms.MaxHold, "MaxHold", d, 1, clock.LongestTime) })
 }
 
 // MaxWaiters bounds how many callers of this process wait for one key, behind its
@@ -300,13 +287,7 @@ func Turn(d time.Duration, grants int) LockerOption {
 // lock, without regard to [Wait]. Two callers that each want the other's lock then end
 // with [ErrHeld] and do not wait for ever. d is positive and at most 366 days. Default: 5 s.
 func NestedWait(d time.Duration) LockerOption {
-	return lockerOption(func(c *config) {
-		if wrong := clock.Limits(d, 1, clock.LongestTime); wrong != "" {
-			c.fail("NestedWait(%v): %s", d, wrong)
-			return
-		}
-		c.heldWait = d
-	})
+	return lockerOption(func(c *config) { c.set(&c.heldWait, "NestedWait", d, 1, clock.LongestTime) })
 }
 
 // maxService is the length of the longest name or version of a service, in bytes.

@@ -114,7 +114,7 @@ func (c Config) ToMiddleware() (echo.MiddlewareFunc, error) {
 // Put MeasureBody in front of all that reads bodies, and behind all that decompresses
 // them: e.Pre(echolock.MeasureBody). It is safe for concurrent use.
 func MeasureBody(next echo.HandlerFunc) echo.HandlerFunc {
-	return func(c echo.Context) error { return serve(httpx.Measure(c.Request()), c, next) }
+	return func(c echo.Context) error { return httpx.Serve(httpx.Measure(c.Request()), c, next) }
 }
 
 // track runs the handler under ctx with an [httpx.Writer], and returns that writer,
@@ -131,20 +131,7 @@ func track(ctx context.Context, ec echo.Context, next echo.HandlerFunc) (*httpx.
 			res.Status, res.Size, res.Committed = http.StatusOK, 0, false
 		}
 	}()
-	return tracked, serve(ctx, ec, next)
-}
-
-// serve runs the handler under ctx.
-func serve(ctx context.Context, ec echo.Context, next echo.HandlerFunc) error {
-	r := ec.Request()
-	ec.SetRequest(r.WithContext(ctx))
-	defer func() {
-		// Take the form from the current request, not from the copy made above:
-		// middleware in between may have replaced it, and the last one has the form.
-		httpx.HandBack(r, ec.Request())
-		ec.SetRequest(r)
-	}()
-	return next(ec)
+	return tracked, httpx.Serve(ctx, ec, next)
 }
 
 // refuse answers with a refusal in place of the handler, which may have returned
@@ -180,14 +167,7 @@ func (q request) Param(name string) (string, error) {
 }
 
 // Value returns the value that c.Set stored, else the value of the request's context.
-func (q request) Value(key any) any {
-	if name, ok := key.(string); ok {
-		if v := q.c.Get(name); v != nil {
-			return v
-		}
-	}
-	return q.Request.Value(key)
-}
+func (q request) Value(key any) any { return httpx.Value(q.c, q.Request.Request, key) }
 
 // Native returns the echo.Context.
 func (q request) Native() any { return q.c }

@@ -72,7 +72,7 @@ func Idempotent(engine *idempotency.Engine, opts ...Option) echo.MiddlewareFunc 
 					defer ec.SetResponse(res)
 					answered := false
 					captured.Run(func() {
-						err = serve(ctx, ec, func(ec echo.Context) error {
+						err = httpx.Serve(ctx, ec, func(ec echo.Context) error {
 							err := next(ec)
 							if answered = captured.Answered(); err != nil {
 								captured.BreakOff(err)

@@ -112,6 +112,13 @@ func (c *config) set(to *time.Duration, option string, d, least, most time.Durat
 	*to = d
 }
 
+// size sets a length in bytes, unless it is negative.
+func (c *config) size(to *int64, option string, n int64) {
+	if *to = n; n < 0 {
+		c.fail("%s(%d): must not be negative", option, n)
+	}
+}
+
 // Scope sets the function that finds the principal of a request, so that two
 // clients that choose the same key are independent. f returns the principal as
 // authentication in front has left it. [core.FromContext] makes such a function;
@@ -151,17 +158,13 @@ func Name(s string) Option {
 // lease has passed, for as long as the handler runs. d is at least 10 ms and at most 31
 // days. Default: 30 s.
 func Lease(d time.Duration) Option {
-	return func(c *config) {
-		c.set(&c.lease, "Lease", d, minLease, clock.LongestLease)
-	}
+	return func(c *config) { c.set(&c.lease, "Lease", d, minLease, clock.LongestLease) }
 }
 
 // Retention sets how long a response is kept, from the time it was stored. A replay
 // does not change it. d is at least the [Lease] and at most 36,500 days. Default: 24 h.
 func Retention(d time.Duration) Option {
-	return func(c *config) {
-		c.set(&c.retention, "Retention", d, 1, clock.LongestKept)
-	}
+	return func(c *config) { c.set(&c.retention, "Retention", d, 1, clock.LongestKept) }
 }
 
 // Tombstone sets for how long after its [Retention] a key is remembered as used. A
@@ -169,9 +172,7 @@ func Retention(d time.Duration) Option {
 // carried out a second time. It costs a small key in the store for each record. d is at
 // most 36,500 days. Default: 0, the key may be used again.
 func Tombstone(d time.Duration) Option {
-	return func(c *config) {
-		c.set(&c.tombstone, "Tombstone", d, 0, clock.LongestKept)
-	}
+	return func(c *config) { c.set(&c.tombstone, "Tombstone", d, 0, clock.LongestKept) }
 }
 
 // MaxHold bounds how long a handler may run. Nothing else bounds it, because its
@@ -179,9 +180,7 @@ func Tombstone(d time.Duration) Option {
 // [core.ErrMaxHold], and the engine renews the claim no longer. d is positive and at
 // most 366 days. Default: 5 min.
 func MaxHold(d time.Duration) Option {
-	return func(c *config) {
-		c.set(&c.maxHold, "MaxHold", d, 1, clock.LongestTime)
-	}
+	return func(c *config) { c.set(&c.maxHold, "MaxHold", d, 1, clock.LongestTime) }
 }
 
 // Strict never carries out a request a second time if it may have had an effect the
@@ -237,9 +236,7 @@ func StoreIf(f func(ctx context.Context, answer endpoint.Response) bool) Option 
 // duplicate is refused ([reason.InFlight]). [MaxWaiters] bounds how many
 // duplicates wait. d is at most 366 days. Default: 0, the duplicate is refused at once.
 func WaitReplay(d time.Duration) Option {
-	return func(c *config) {
-		c.set(&c.wait, "WaitReplay", d, 0, clock.LongestTime)
-	}
+	return func(c *config) { c.set(&c.wait, "WaitReplay", d, 0, clock.LongestTime) }
 }
 
 // MaxWaiters bounds how many duplicates of one request wait for its answer at a
@@ -248,24 +245,16 @@ func WaitReplay(d time.Duration) Option {
 // [MaxRequest]. n is at least 1. Default: 32.
 func MaxWaiters(n int) Option {
 	return func(c *config) {
-		if n < 1 {
+		if c.maxWaiters = n; n < 1 {
 			c.fail("MaxWaiters(%d): must be at least 1; WaitReplay(0) does not wait", n)
-			return
 		}
-		c.maxWaiters = n
 	}
 }
 
 // MaxRequest sets the length of the longest request body that the engine reads, in
 // bytes. A longer body is refused ([reason.BodyTooLarge]). Default: 1 MiB.
 func MaxRequest(n int64) Option {
-	return func(c *config) {
-		if n < 0 {
-			c.fail("MaxRequest(%d): must not be negative", n)
-			return
-		}
-		c.maxRequest = n
-	}
+	return func(c *config) { c.size(&c.maxRequest, "MaxRequest", n) }
 }
 
 // MaxResponse sets the length of the longest response body that is stored, in
@@ -273,13 +262,7 @@ func MaxRequest(n int64) Option {
 // ([reason.ResponseUnavailable]); in a transaction (pgstore.Tx) it is refused, and the
 // transaction rolled back ([reason.ResponseTooLarge]). Default: 1 MiB.
 func MaxResponse(n int64) Option {
-	return func(c *config) {
-		if n < 0 {
-			c.fail("MaxResponse(%d): must not be negative", n)
-			return
-		}
-		c.maxResponse = n
-	}
+	return func(c *config) { c.size(&c.maxResponse, "MaxResponse", n) }
 }
 
 // Backlog bounds the memory, in bytes, for responses that were sent while the store
@@ -287,13 +270,7 @@ func MaxResponse(n int64) Option {
 // the request was carried out, and not the response. Default: 64 MiB. For [New]
 // only; [Engine.With] ignores it.
 func Backlog(n int64) Option {
-	return func(c *config) {
-		if n < 0 {
-			c.fail("Backlog(%d): must not be negative", n)
-			return
-		}
-		c.backlog = n
-	}
+	return func(c *config) { c.size(&c.backlog, "Backlog", n) }
 }
 
 // FailOpen lets requests through without a record when the store cannot be reached.

@@ -116,44 +116,34 @@ func (w *watchdog) noteLoss(l *claimLease, cause error) bool {
 // the end of the lease. It reports whether a commit of the attempt still goes on in
 // the background.
 func (w *watchdog) decide(a *attempt) (pending bool) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	l := &a.lease
-	l.decided, l.stopped = true, l.stopped || !l.pending
-	w.schedule(l)
-	return l.pending
+	w.change(a, func(l *claimLease) { l.decided, l.stopped, pending = true, l.stopped || !l.pending, l.pending })
+	return pending
 }
 
 // keep says that it is decided what becomes of the record, and that a commit goes on in the
 // background. The lease is renewed until finish.
 func (w *watchdog) keep(a *attempt) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	a.lease.decided, a.lease.pending = true, true
-	w.schedule(&a.lease)
+	w.change(a, func(l *claimLease) { l.decided, l.pending = true, true })
 }
 
 // finish says that nothing goes on in the background any more.
 func (w *watchdog) finish(a *attempt) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	a.lease.pending, a.lease.stopped = false, true
-	w.schedule(&a.lease)
+	w.change(a, func(l *claimLease) { l.pending, l.stopped = false, true })
 }
 
 // end says that the handler is not running any more.
-func (w *watchdog) end(a *attempt) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	a.lease.running = false
-	w.schedule(&a.lease)
-}
+func (w *watchdog) end(a *attempt) { w.change(a, func(l *claimLease) { l.running = false }) }
 
 // abandon says that the claim is given up.
 func (w *watchdog) abandon(a *attempt) {
+	w.change(a, func(l *claimLease) { l.running, l.stopped = false, true })
+}
+
+// change changes a claim, and sets the time of its next event.
+func (w *watchdog) change(a *attempt, f func(*claimLease)) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	a.lease.running, a.lease.stopped = false, true
+	f(&a.lease)
 	w.schedule(&a.lease)
 }
 

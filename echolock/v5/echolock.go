@@ -110,7 +110,7 @@ func (c Config) ToMiddleware() (echo.MiddlewareFunc, error) {
 // Put MeasureBody in front of all that reads bodies, and behind all that decompresses
 // them: e.Pre(echolock.MeasureBody). It is safe for concurrent use.
 func MeasureBody(next echo.HandlerFunc) echo.HandlerFunc {
-	return func(c *echo.Context) error { return serve(httpx.Measure(c.Request()), c, next) }
+	return func(c *echo.Context) error { return httpx.Serve(httpx.Measure(c.Request()), c, next) }
 }
 
 // track runs the handler under ctx with an [httpx.Writer], and returns that writer,
@@ -126,7 +126,7 @@ func track(ctx context.Context, ec *echo.Context, next echo.HandlerFunc) (*httpx
 		tracked := &httpx.Writer{ResponseWriter: outer, Ctx: ctx}
 		ec.SetResponse(tracked.ForHandler())
 		defer ec.SetResponse(outer)
-		return tracked, serve(ctx, ec, next)
+		return tracked, httpx.Serve(ctx, ec, next)
 	}
 	tracked := &httpx.Writer{ResponseWriter: res.ResponseWriter, Ctx: ctx}
 	res.ResponseWriter = tracked.ForHandler()
@@ -137,20 +137,7 @@ func track(ctx context.Context, ec *echo.Context, next echo.HandlerFunc) (*httpx
 			res.Status, res.Size, res.Committed = http.StatusOK, 0, false
 		}
 	}()
-	return tracked, serve(ctx, ec, next)
-}
-
-// serve runs the handler under ctx.
-func serve(ctx context.Context, ec *echo.Context, next echo.HandlerFunc) error {
-	r := ec.Request()
-	ec.SetRequest(r.WithContext(ctx))
-	defer func() {
-		// Take the form from the current request, not from the copy made above:
-		// middleware in between may have replaced it, and the last one has the form.
-		httpx.HandBack(r, ec.Request())
-		ec.SetRequest(r)
-	}()
-	return next(ec)
+	return tracked, httpx.Serve(ctx, ec, next)
 }
 
 // refuse answers with a refusal in place of the handler, which may have returned

@@ -38,14 +38,7 @@ func (q request) Param(name string) (string, error) {
 }
 
 // Value returns the value that c.Set stored, else the value of the request's context.
-func (q request) Value(key any) any {
-	if name, ok := key.(string); ok {
-		if v := q.c.Get(name); v != nil {
-			return v
-		}
-	}
-	return q.Request.Value(key)
-}
+func (q request) Value(key any) any { return httpx.Value(q.c, q.Request.Request, key) }
 
 // Native returns the *echo.Context. It must not be kept beyond the request.
 func (q request) Native() any { return q.c }
