@@ -61,6 +61,7 @@ type call struct {
 	json   bool
 	action action
 	rdb    redis.UniversalClient // of fleet
+	close  func()                // of fleet
 
 	stdout, stderr io.Writer
 }
@@ -183,20 +184,29 @@ func (c *call) key() (string, error) {
 	return key, nil
 }
 
-// fleet opens what reads and repairs the locks. done ends its connections.
-func (c *call) fleet(opts ...fleet.Option) (f *fleet.Fleet, done func(), err error) {
+// onlyKey is key, for a command with one argument.
+func (c *call) onlyKey() (string, error) {
+	if err := c.want(1, 1); err != nil {
+		return "", err
+	}
+	return c.key()
+}
+
+// fleet opens what reads and repairs the locks. Its connections end with the call.
+func (c *call) fleet(opts ...fleet.Option) (*fleet.Fleet, error) {
 	rdb, err := c.conn.open()
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	c.rdb = rdb
 	log := slog.New(slog.NewTextHandler(c.stderr, nil))
-	f, err = fleet.New(rdb, append([]fleet.Option{fleet.Prefix(c.conn.prefix), fleet.Logger(log)}, opts...)...)
+	f, err := fleet.New(rdb, append([]fleet.Option{fleet.Prefix(c.conn.prefix), fleet.Logger(log)}, opts...)...)
 	if err != nil {
 		_ = rdb.Close()
-		return nil, nil, &exitError{exitUsage, err}
+		return nil, &exitError{exitUsage, err}
 	}
-	return f, func() { _, _ = f.Close(), rdb.Close() }, nil
+	c.close = func() { _, _ = f.Close(), rdb.Close() }
+	return f, nil
 }
 
 // help prints the list of commands, and the flags of the connection.

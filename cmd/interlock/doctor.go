@@ -38,11 +38,10 @@ func doctor(ctx context.Context, c *call, user string) error {
 	if err := c.want(0, 0); err != nil {
 		return err
 	}
-	f, done, err := c.fleet()
+	f, err := c.fleet()
 	if err != nil {
 		return err
 	}
-	defer done()
 	r, err := f.Check(ctx, user)
 	if err != nil {
 		return err

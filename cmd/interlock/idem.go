@@ -117,11 +117,10 @@ func (o *settling) run(ctx context.Context, c *call) error {
 	if o.function {
 		principal = once.ScopeOf(principal)
 	}
-	f, done, err := c.fleet()
+	f, err := c.fleet()
 	if err != nil {
 		return err
 	}
-	defer done()
 	switch c.args[0] {
 	case "show":
 		r, err := f.Record(ctx, idempotency.ServiceScope(o.service, principal), key)
@@ -158,11 +157,10 @@ func (o *settling) byRecord(ctx context.Context, c *call, id string) error {
 	}
 	switch c.args[0] {
 	case "show":
-		f, done, err := c.fleet()
+		f, err := c.fleet()
 		if err != nil {
 			return err
 		}
-		defer done()
 		r, err := f.RecordByID(ctx, id)
 		if err != nil {
 			return err
@@ -183,11 +181,10 @@ func (o *settling) list(ctx context.Context, c *call) error {
 	if err := c.want(1, 1); err != nil {
 		return err
 	}
-	f, done, err := c.fleet()
+	f, err := c.fleet()
 	if err != nil {
 		return err
 	}
-	defer done()
 	t := newTable(c.stdout, "RECORD", "STATE", "EFFECT MARKED", "KEPT FOR", "DOWNSTREAM KEY")
 	for r, err := range f.Records(ctx) {
 		switch {

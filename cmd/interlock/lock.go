@@ -39,18 +39,14 @@ in place of the key, finds the key of a lock that is held. ` + quoting,
 }
 
 func inspect(ctx context.Context, c *call) error {
-	if err := c.want(1, 1); err != nil {
-		return err
-	}
-	key, err := c.key()
+	key, err := c.onlyKey()
 	if err != nil {
 		return err
 	}
-	f, done, err := c.fleet()
+	f, err := c.fleet()
 	if err != nil {
 		return err
 	}
-	defer done()
 	l, err := f.Inspect(ctx, key)
 	if err == nil && l.Free() && isHash(key) {
 		l, err = findHash(ctx, f, key, l)
@@ -164,11 +160,10 @@ func lockers(ctx context.Context, c *call) error {
 	if err := c.want(0, 0); err != nil {
 		return err
 	}
-	f, done, err := c.fleet()
+	f, err := c.fleet()
 	if err != nil {
 		return err
 	}
-	defer done()
 	t := newTable(c.stdout, "HOST", "PID", "SERVICE", "VERSION", "STARTED", "HEARD OF", "LOCKER")
 	for l, err := range f.Lockers(ctx) {
 		switch {
@@ -210,21 +205,17 @@ var errTimeout = errors.New("the time has ended")
 var lastLook = 3 * time.Second
 
 func wait(ctx context.Context, c *call, timeout time.Duration) error {
-	if err := c.want(1, 1); err != nil {
-		return err
-	}
-	key, err := c.key()
+	key, err := c.onlyKey()
 	if err != nil {
 		return err
 	}
 	if timeout < 0 {
 		return usageError("wait: -timeout %v: must not be negative", timeout)
 	}
-	f, done, err := c.fleet()
+	f, err := c.fleet()
 	if err != nil {
 		return err
 	}
-	defer done()
 	var late error
 	outer := ctx
 	if timeout > 0 {

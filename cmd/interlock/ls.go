@@ -103,11 +103,10 @@ func (o *listing) run(ctx context.Context, c *call) error {
 	case o.limit == 0 && o.sort != "":
 		o.limit = 1000
 	}
-	f, done, err := c.fleet(fleet.Rate(o.rate))
+	f, err := c.fleet(fleet.Rate(o.rate))
 	if err != nil {
 		return err
 	}
-	defer done()
 	switch {
 	case o.watch:
 		return o.refresh(ctx, c, f, pattern)

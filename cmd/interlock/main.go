@@ -83,6 +83,11 @@ func (c *call) carryOut(ctx context.Context) error {
 		bound, cancel = context.WithTimeoutCause(ctx, answersWithin, errNoAnswer)
 		defer cancel()
 	}
+	defer func() {
+		if c.close != nil {
+			c.close()
+		}
+	}()
 	err := c.action(bound, c)
 	switch {
 	case err == nil:

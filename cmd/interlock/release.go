@@ -52,21 +52,17 @@ was released is logged on standard error. ` + quoting,
 
 // releaseKept frees a lock that is kept. mixed says that there are flags about a holder.
 func releaseKept(ctx context.Context, c *call, mixed bool) error {
-	if err := c.want(1, 1); err != nil {
-		return err
-	}
-	key, err := c.key()
+	key, err := c.onlyKey()
 	if err != nil {
 		return err
 	}
 	if mixed {
 		return usageError("release: -kept is for a lock without a holder: leave out -token and -now")
 	}
-	f, done, err := c.fleet()
+	f, err := c.fleet()
 	if err != nil {
 		return err
 	}
-	defer done()
 	l, err := f.ReleaseKept(ctx, key)
 	switch {
 	case errors.Is(err, fleet.ErrNotKept):
@@ -83,18 +79,14 @@ func releaseKept(ctx context.Context, c *call, mixed bool) error {
 }
 
 func release(ctx context.Context, c *call, token int64, now bool) error {
-	if err := c.want(1, 1); err != nil {
-		return err
-	}
-	key, err := c.key()
+	key, err := c.onlyKey()
 	if err != nil {
 		return err
 	}
-	f, done, err := c.fleet()
+	f, err := c.fleet()
 	if err != nil {
 		return err
 	}
-	defer done()
 	if token == 0 {
 		return c.offer(ctx, f, key, &exitError{exitUsage, errors.New("release: -token is missing: it says which grant is meant")})
 	}

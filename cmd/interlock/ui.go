@@ -70,11 +70,10 @@ func (c *call) ui(ctx context.Context, f *uiFlags) error {
 	case f.token == "" && !ui.Local(host):
 		return usageError("ui: -listen %s lets other machines in: give a -token of at least 16 characters, or listen on 127.0.0.1", f.listen)
 	}
-	locks, done, err := c.fleet()
+	locks, err := c.fleet()
 	if err != nil {
 		return err
 	}
-	defer done()
 	pages, err := ui.New(ui.Config{
 		Fleet: locks, Source: c.conn.source(), Hosts: append(ui.Hosts(host), strings.FieldsFunc(strings.ToLower(f.hosts), func(r rune) bool { return r == ',' })...), Token: f.token, ReadOnly: f.readOnly,
 	})
