@@ -48,6 +48,75 @@ func TestThePagesAreFewAndShort(t *testing.T) {
 	}
 }
 
+// What readers come for, and the sections that they read for it. A section has all below its
+// heading, up to the next heading of its rank.
+var journeys = map[string][]string{
+	"a first lock": {
+		"README.md#a-lock-in-code", "README.md#one-line-of-middleware", "README.md#set-up-once-in-a-process", "docs/first-service.md#a-first-service",
+	},
+	"payments": {
+		"docs/idempotency.md#what-at-most-once-means", "docs/idempotency.md#effects-in-postgresql", "docs/idempotency.md#what-a-client-sees",
+		"docs/idempotency.md#the-order-of-middleware", "docs/idempotency-clients.md#a-client", "docs/idempotency-operation.md#unknown-outcomes",
+	},
+	"kubernetes":          {"docs/kubernetes.md#on-kubernetes", "docs/operations.md#shutting-down"},
+	"moving from redsync": {"docs/moving.md#moving-from-another-library", "README.md#set-up-once-in-a-process", "docs/use.md#start-and-end"},
+	"on call":             {"docs/runbook.md#runbook", "docs/tool.md#release"},
+	"this or SQL":         {"docs/peers.md#when-something-else-is-better", "docs/guarantees.md#by-topology", "docs/guarantees.md#what-is-never-promised"},
+}
+
+func TestThreePagesAnswerAReader(t *testing.T) {
+	atRoot(t)
+	const mostPages, mostWords = 3, 2500
+	for reader, sections := range journeys {
+		pages, words := map[string]bool{}, 0
+		for _, target := range sections {
+			page, anchor, _ := strings.Cut(target, "#")
+			n := sectionWords(read(t, page), anchor)
+			if n == 0 {
+				t.Errorf("%s: %s has no section %q", reader, page, anchor)
+			}
+			pages[page] = true
+			words += n
+		}
+		t.Logf("%-20s %d pages, %d words", reader, len(pages), words)
+		if len(pages) > mostPages || words > mostWords {
+			t.Errorf("%s: a reader opens %d pages, at most %d are allowed, and reads %d words, at most %d", reader, len(pages), mostPages, words, mostWords)
+		}
+	}
+}
+
+// sectionWords counts the words below a heading and of it; 0 if there is none.
+func sectionWords(text, anchor string) (words int) {
+	rank, fence := 0, false
+	for line := range strings.Lines(text) {
+		if strings.HasPrefix(line, "```") {
+			fence = !fence
+		}
+		if m := heading.FindStringSubmatch(strings.TrimRight(line, "\n")); m != nil && !fence {
+			at := strings.IndexByte(line, ' ')
+			if rank > 0 && at <= rank {
+				break
+			}
+			if rank == 0 && slices.Contains(anchors(line), anchor) {
+				rank = at
+			}
+		}
+		if rank > 0 {
+			words += len(strings.Fields(line))
+		}
+	}
+	return words
+}
+
+func TestASectionEndsAtTheNextOfItsRank(t *testing.T) {
+	const text = "# A page\n\none two\n\n## First\n\nthree\n\n```sh\n# four\n```\n\n### Below\n\nfive\n\n## Second\n\nsix\n"
+	for anchor, want := range map[string]int{"a-page": 18, "first": 10, "below": 3, "second": 3, "third": 0} {
+		if got := sectionWords(text, anchor); got != want {
+			t.Errorf("%s has %d words, want %d", anchor, got, want)
+		}
+	}
+}
+
 // The figures of docs/costs.md are of the present code, or say that they are not.
 func TestTheFiguresSayIfTheirCodeIsOld(t *testing.T) {
 	atRoot(t)
