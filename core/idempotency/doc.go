@@ -63,7 +63,7 @@
 // one effect with [Strict], with [MarkEffect], or where the bank deduplicates by
 // the derived key; otherwise a crash may run the handler again. It is never exactly
 // once: no system can promise that across a network. The promise depends on a store
-// that keeps what it was given: docs/idempotency.md says which settings of Redis
+// that keeps what it was given: docs/idempotency-operation.md says which settings of Redis
 // that needs.
 //
 // # When the store is down
@@ -113,9 +113,9 @@
 //
 // To abandon, or to give up, is for a claim: it ends without an answer, and the next
 // duplicate is carried out anew. The observer's outcome "released", and [ReleaseInvalid],
-// mean that a claim is given up. In all other places, to release is for a lock. The words
-// record, claim, commit, replay, duplicate, attempt and generation are in the table of
-// docs/idempotency.md.
+// mean that a claim is given up. In all other places, to release is for a lock. The first
+// paragraphs of docs/idempotency.md explain record, claim, commit, replay, duplicate, attempt
+// and generation.
 //
 // # The way of a request
 //

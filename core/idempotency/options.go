@@ -326,7 +326,7 @@ func WithObserver(o observe.Observer) Option {
 // body.
 //
 // Use it where clients may send any number of such requests: each record takes
-// about 800 bytes with a short answer (measured on Redis 7.0), for the whole
+// about 900 bytes with a short answer (measured on Redis 7.0), for the whole
 // [Retention]. Give it only to endpoints that answer so before any effect. After
 // [MarkEffect], and with [StoreAll], the answer is stored nevertheless. Default:
 // off; such answers are stored and replayed.

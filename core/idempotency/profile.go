@@ -9,7 +9,7 @@ import (
 )
 
 // Profile makes the endpoint answer as a published protocol demands. It is for HTTP;
-// docs/idempotency.md compares the profiles rule by rule. Default: [reason.IETFDraft].
+// docs/idempotency-clients.md compares the profiles rule by rule. Default: [reason.IETFDraft].
 //
 // [reason.AgenticCommerce] (section numbers are of the RFC "Agentic Checkout"):
 //   - Keys belong to the principal and the endpoint (6.1), as with [PerEndpoint].

@@ -96,7 +96,7 @@ func (e *Engine) bypassed(ctx context.Context, err error) {
 
 // logUnknown writes a line about a record whose request had, or may have had, its effect and has
 // no answer: the first time that this process finds it so. An operator settles the record by its
-// hash, and finds the effect by the downstream key (docs/operations.md).
+// hash, and finds the effect by the downstream key (docs/runbook.md).
 func (e *Engine) logUnknown(ctx context.Context, id string, err error) {
 	if !e.unknown.first(id) {
 		return

@@ -119,7 +119,7 @@ func Sharded() Option {
 // ContextTimeoutEnabled to true: their commands then end at the context's deadline.
 //
 // A client for a single server may lead to a proxy that distributes keys over several
-// servers, with what docs/operations.md says about proxies. Such a proxy runs a script on
+// servers, with what docs/managed.md says about proxies. Such a proxy runs a script on
 // the server of its first key (Envoy, Twemproxy, Codis, dynomite), or refuses a script of
 // several locks (with CROSSSLOT, or the text of Alibaba Cloud's proxy). The store looks at
 // each connection before it sends scripts of several locks over it, and sends such a proxy

@@ -235,7 +235,7 @@ func pay(ctx context.Context, amount int64) error {
 	return bank.Transfer(ctx, amount, idempotency.DownstreamKey(ctx))
 }
 
-// Of docs/idempotency.md: functions.
+// Of docs/jobs.md.
 func _(
 	ctx context.Context, engine *idempotency.Engine, retryIn func(time.Duration) error, sendReports func(context.Context) error,
 	charge func(ctx context.Context, order string) (string, error),
@@ -266,14 +266,14 @@ func _(ctx context.Context, amount int64) error {
 	return err
 }
 
-// Of docs/idempotency.md: clients.
+// Of docs/idempotency-clients.md.
 func _(ctx context.Context) (*http.Client, context.Context) {
 	client := &http.Client{Transport: &httplock.Transport{}}
 	ctx = idempotency.WithKey(ctx, "order-17/payment") // else each request has a new UUID
 	return client, ctx
 }
 
-// Of docs/idempotency.md: a loop around a client.
+// Of docs/idempotency-clients.md: a loop around a client.
 func _(ctx context.Context, err error) context.Context {
 	var failed *idempotency.RequestError
 	if errors.As(err, &failed) && errors.Is(err, idempotency.ErrOutcomeUnknown) {
@@ -282,7 +282,7 @@ func _(ctx context.Context, err error) context.Context {
 	return ctx
 }
 
-// Of docs/idempotency.md: calls of several goroutines.
+// Of docs/idempotency-clients.md: calls of several goroutines.
 func _(ctx context.Context, items []item, reserve func(context.Context, item) error) {
 	var group tasks
 	var order struct{ Items []item }

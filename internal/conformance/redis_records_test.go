@@ -187,7 +187,7 @@ func (r *redisRecords) Measure(tb testing.TB, run func()) idemcases.Cost {
 	return idemcases.Cost{Trips: trips, Requests: calls["evalsha"]}
 }
 
-// Costs are in docs/idempotency.md. Under a lock they include the costs of the lock,
+// Costs are in docs/idempotency-operation.md. Under a lock they include the costs of the lock,
 // which goes with the records: claim, lock, and commit with release.
 func (r *redisRecords) Costs() idemcases.Costs {
 	return idemcases.Costs{

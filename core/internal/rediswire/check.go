@@ -50,7 +50,7 @@ func (s *Store) inspectServer(ctx context.Context, node *redis.Client) (found, o
 	addr := node.Options().Addr
 	say := func(format string, args ...any) { found = append(found, addr+": "+fmt.Sprintf(format, args...)) }
 	if s.keyspace.findsSeveral(ctx, node) {
-		say("%v, and only one of them is looked at here; docs/operations.md says what such a proxy takes away", errDivided)
+		say("%v, and only one of them is looked at here; docs/managed.md says what such a proxy takes away", errDivided)
 	}
 	info, err := node.InfoMap(ctx, "server", "memory", "persistence", "replication").Result()
 	if IsReply(err) {

@@ -137,7 +137,7 @@ func (k *keyspace) learn(p *probe) error {
 	before := k.state.Swap(found)
 	if found == divided && before != divided {
 		k.store.log.Warn("interlock: " + errDivided.Error() +
-			": from now on each lock has a call of its own; see docs/operations.md on proxies")
+			": from now on each lock has a call of its own; see docs/managed.md on proxies")
 	}
 	if found == divided && k.one {
 		return fmt.Errorf("meeting the server: %w", fmt.Errorf("%w: %w", driver.ErrConfig, errDivided))

@@ -49,7 +49,7 @@ func (sub *subscription) ask(pubsub *redis.PubSub) (useful bool) {
 	s.mu.Unlock()
 	if deaf && !s.deaf.Swap(true) {
 		s.store.log.Warn("interlock: what scripts announce does not reach the subscriptions of this process: " +
-			"it finds releases late, by asking; see docs/operations.md on proxies")
+			"it finds releases late, by asking; see docs/managed.md on proxies")
 	}
 	return tests || !lost && pubsub.Ping(sub.ctx) == nil
 }
