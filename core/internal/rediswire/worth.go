@@ -9,20 +9,18 @@ const (
 	fewPipelines = 4
 	// maxPipelines is how many may be under way where the way is long ([pipelines.look]).
 	maxPipelines = 8
-	// pipelineWork is about the time that client and server need to send a pipeline and its
-	// replies, and requestWork the time for each of its requests.
-	pipelineWork = 50 * time.Microsecond
+	// pipelineWork is about the time that client and server together need to send a pipeline
+	// and its replies, and requestWork the time for each of its requests.
+	pipelineWork = 100 * time.Microsecond
 	requestWork  = 5 * time.Microsecond
-	// workShare is the part of the way that may be work.
-	workShare = 3
 )
 
 // full reports whether a request has to wait until a pipeline is back. Called with q.mu held.
 func (q *pipelines) full() bool { return q.busy >= min(q.most, max(q.worth, fewPipelines)) }
 
 // look notes how long a pipeline that is back was under way, and finds how many pipelines
-// are worth their work. Where the way takes much longer than the work on all requests, client
-// and server are idle, and a request that waits for the reply of another loses time. Elsewhere
+// are worth their work. Where the way takes longer than the work on all requests, client and
+// server are idle, and a request that waits for the reply of another loses time. Elsewhere
 // a request that leaves alone comes back no earlier, and costs the work that requests share
 // by waiting. After a failure few pipelines try. Called with q.mu held.
 func (q *pipelines) look(p *pipeline) {
@@ -38,6 +36,6 @@ func (q *pipelines) look(p *pipeline) {
 	if p.trip > 0 {
 		q.trips.Note(p.trip)
 	}
-	spare := q.trips.Least()/workShare - time.Duration(q.sent+len(q.queue))*requestWork
+	spare := q.trips.Least() - time.Duration(q.sent+len(q.queue))*requestWork
 	q.worth = int(spare / pipelineWork)
 }

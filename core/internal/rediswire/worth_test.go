@@ -31,10 +31,10 @@ func TestPipelinesAreOpenedWhereTheWayIsLongerThanTheWork(t *testing.T) {
 		"a lone caller on the same machine":      {60 * time.Microsecond, 0, false, 4},
 		"16 callers on the same machine":         {200 * time.Microsecond, 15, false, 4},
 		"256 callers on the same machine":        {1300 * time.Microsecond, 255, false, 4},
-		"16 callers in the same zone":            {600 * time.Microsecond, 15, false, 4},
-		"16 callers in another zone":             {1300 * time.Microsecond, 15, false, 7},
-		"64 callers in another zone":             {2 * time.Millisecond, 63, false, 7},
-		"256 callers in another zone":            {3 * time.Millisecond, 255, false, 4},
+		"16 callers in the same zone":            {600 * time.Microsecond, 15, false, 5},
+		"64 callers in the same zone":            {900 * time.Microsecond, 63, false, 5},
+		"16 callers in another zone":             {1300 * time.Microsecond, 15, false, 8},
+		"256 callers in another zone":            {1900 * time.Microsecond, 255, false, 6},
 		"256 callers on another continent":       {100 * time.Millisecond, 255, false, 8},
 		"a long way after a failure":             {100 * time.Millisecond, 0, true, 4},
 		"a connection that was made, no measure": {0, 0, false, 4},
@@ -114,6 +114,43 @@ func TestNoRequestWaitsForTheReplyOfAnotherBehindALongWay(t *testing.T) {
 	queued(t, s, 2) // there is a bound
 	srv.Resume(t)
 	more.Wait()
+}
+
+// A caller that leaves breaks off its own connection. The requests of the others, which are
+// under way at the same time, are carried out once.
+func TestACallerThatLeavesBreaksOffNoConnectionOfOthers(t *testing.T) {
+	t.Parallel()
+	s, srv := hangingFar(t, func(*Config) {})
+	ctx, leave := context.WithCancel(t.Context())
+	defer leave()
+	late, left := make(chan driver.Reply, 1), make(chan error, 1)
+	go func() {
+		_, err := s.Acquire(ctx, driver.AcquireRequest{
+			Key: "left", Owner: "o", TTL: time.Minute, Late: func(rep driver.Reply, _ error) { late <- rep },
+		})
+		left <- err
+	}()
+	underWay(t, s, 1)
+	var others []*sync.WaitGroup
+	for i := range maxPipelines - 1 {
+		others = append(others, ask(t, s, srv, 1))
+		underWay(t, s, i+2)
+	}
+	dials := s.dialer.dialed()
+	leave()
+	if err := outcome(t, left); !errors.Is(err, driver.ErrPending) {
+		t.Fatalf("a caller that leaves gets %v, want an outcome that is pending", err)
+	}
+	srv.Resume(t)
+	if rep := outcome(t, late); !rep.Ambiguous {
+		t.Errorf("the outcome counts as known: %+v", rep)
+	}
+	for _, one := range others {
+		one.Wait()
+	}
+	if n := s.dialer.dialed() - dials; n > 1 {
+		t.Errorf("%d connections were made after one caller had left, want at most its own", n)
+	}
 }
 
 // An option bounds the connections for requests, at any distance.
