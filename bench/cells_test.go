@@ -68,10 +68,11 @@ func TestEveryWorkloadMeasuresInterlock(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
 			res := runShort(t, row.name, interlock)
-			// On a machine that is busy with others a process may sleep through
-			// such a window.
+			// On a machine that is busy with others a process may sleep through such a window,
+			// or its window and the parent's lie apart.
 			sections := res.Held == 0 && row.name != "idle"
-			for window := 4 * smoke; sections && res.sections() == 0 && window < time.Minute; window *= 4 {
+			counted := func() bool { return !strings.HasPrefix(row.name, "free") || commandsEach(res) >= 2 }
+			for window := 4 * smoke; sections && (res.sections() == 0 || !counted()) && window < time.Minute; window *= 4 {
 				res = runFor(t, window, row.name, interlock)
 			}
 			switch {
@@ -82,7 +83,7 @@ func TestEveryWorkloadMeasuresInterlock(t *testing.T) {
 				t.Error("no goroutine got in")
 			case res.Held > 0 && heapEach(res) < 100:
 				t.Errorf("a lock takes %.0f bytes?", heapEach(res))
-			case strings.HasPrefix(row.name, "free") && commandsEach(res) < 2:
+			case !counted():
 				t.Errorf("%.1f commands for a lock and a release?", commandsEach(res))
 			}
 			r := newReport("")
