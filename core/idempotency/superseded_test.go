@@ -86,3 +86,28 @@ func TestANewerCallerOfALockAroundTheEngineEndsTheHandler(t *testing.T) {
 		}
 	})
 }
+
+// A success was stored whose effect was rolled back.
+func TestAnAnswerIsNotStoredWithoutItsTransactionIfAnotherLockAroundIsLost(t *testing.T) {
+	inBubble(t, func(w *world) {
+		outer, inner, n := memstore.New(), memstore.New(), 0
+		locker, err := core.New(inner)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = locker.Close(context.Background()) }()
+		e, l := w.engine(idempotency.Under(core.Serialize(locker, "account", core.Newest()))), &ledger{store: w.store}
+		got, _ := w.around(w.Context(), outer, e, l.pays(t, func(ctx context.Context, _ endpoint.Attempt) (endpoint.Response, bool) {
+			w.newer(inner)
+			<-ctx.Done()
+			outer.Expire("account")
+			outer.Take("account", time.Hour)
+			time.Sleep(15 * time.Second) // longer than until the renewal, which finds that
+			return endpoint.Response{Status: 200, Body: []byte("late")}, true
+		}))
+		w.want(got, "idempotency-rolled-back")
+		w.want(fmt.Sprint(l.ended), "[rolled back]")
+		synctest.Wait() // the newer caller has come and gone
+		w.want(serve(w.Context(), e, post("k"), answers(200, &n)), "200 run 1")
+	})
+}

@@ -142,3 +142,14 @@ func TestAWriterThatHidesEchosResponse(t *testing.T) {
 	adaptertest.Post(t, srv, "/payments").WantOwn(t, 200, "run 1")
 	adaptertest.Post(t, srv, "/payments").WantReplay(t, 200, "run 1")
 }
+
+func TestMeasureBodyTellsABodyThatWasReadInPart(t *testing.T) {
+	e := echo.New()
+	e.Pre(echolock.MeasureBody)
+	e.Use(func(next echo.HandlerFunc) echo.HandlerFunc {
+		return func(c *echo.Context) error { adaptertest.ReadIn(c.Request()); return next(c) }
+	})
+	e.POST("/", func(c *echo.Context) error { return c.Stream(http.StatusOK, "text/plain", c.Request().Body) },
+		echolock.Idempotent(adaptertest.Engine(t)))
+	adaptertest.WantMeasured(t, adaptertest.Serve(t, e))
+}
