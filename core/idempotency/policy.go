@@ -66,15 +66,15 @@ func classify(protocol string, status int) class {
 // classOf is what the answer of a handler of class k says, by the function given to
 // [StoreIf]. The function sees no part of an answer that has left already.
 func (e *Engine) classOf(ctx context.Context, k class, answer endpoint.Response, f facts) class {
-	if e.config.storeIf == nil || k != final && k != invalid || f.overflow != fits || f.long || e.settles(ctx, answer) {
+	if e.config.storeIf == nil || k != final && k != invalid || f.overflow != fits || f.long || e.confirms(ctx, answer) {
 		return k
 	}
 	return failed
 }
 
-// settles asks the function given to StoreIf. The effect has happened by then, so a panic of
+// confirms asks the function given to StoreIf. The effect has happened by then, so a panic of
 // the function must not keep the claim, and not make the effect happen again.
-func (e *Engine) settles(ctx context.Context, answer endpoint.Response) (ok bool) {
+func (e *Engine) confirms(ctx context.Context, answer endpoint.Response) (ok bool) {
 	defer func() {
 		if p := recover(); p != nil {
 			e.log(ctx, slog.LevelError, "interlock: the StoreIf function panicked; the response is stored", fmt.Errorf("panic: %v", p))

@@ -27,7 +27,7 @@ func table() []row {
 	}
 	return []row{
 		{
-			"ended its transaction", "unknown",
+			"ended its transaction itself", "unknown",
 			func(f facts) bool { return f.unit == unitEnded },
 			plan{mark, refusal, reason.OutcomeUnknown},
 		},
