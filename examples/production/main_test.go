@@ -24,7 +24,15 @@ import (
 	"github.com/interlock-go/interlock/httplock"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// asService has the test binary be a process of the service, if a test started it as such.
+var asService = func() bool { return false }
+
+func TestMain(m *testing.M) {
+	if asService() {
+		return
+	}
+	goleak.VerifyTestMain(m)
+}
 
 // Kubernetes counts the grace period from the beginning of preStop.
 func TestTheEndFitsIntoTheTimeOfKubernetes(t *testing.T) {
