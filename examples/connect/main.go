@@ -2,8 +2,8 @@
 // and gRPC-Web, with authentication, recovery, time limits and a graceful end. The proto is
 // the proto of examples/grpc: debits of one account run one after the other, and a debit with
 // an idempotency key runs once for each key. Processes of both commands on one Redis, with
-// different -addr, serve one bank. examples/production has metrics, traces, a
-// debug page and readiness as well.
+// different -addr, serve one bank. examples/internal/service connects and closes it;
+// examples/production has metrics, traces, a debug page and readiness as well.
 //
 //	curl localhost:8080/interlock.examples.grpc.v1.Bank/Debit -H 'Authorization: Bearer secret-of-alice' \
 //		-H 'Idempotency-Key: k1' -H 'Content-Type: application/json' -d '{"accountId": "42", "amount": 1}'
@@ -11,78 +11,42 @@ package main
 
 import (
 	"context"
-	"errors"
-	"flag"
 	"log"
 	"net"
 	"net/http"
-	"os"
-	"os/signal"
-	"syscall"
-	"time"
 
 	"connectrpc.com/connect/v2"
 	"connectrpc.com/connect/v2/connecthttp"
-	"github.com/redis/go-redis/v9"
 
 	"github.com/interlock-go/interlock/connectlock"
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/idempotency"
-	"github.com/interlock-go/interlock/core/redisstore"
 	"github.com/interlock-go/interlock/examples/connect/bankpbconnect"
 	"github.com/interlock-go/interlock/examples/grpc/bankpb"
 	"github.com/interlock-go/interlock/examples/internal/bank"
+	"github.com/interlock-go/interlock/examples/internal/service"
 	"github.com/interlock-go/interlock/grpclock"
 )
 
-var (
-	addr      = flag.String("addr", "localhost:8080", "where to listen")
-	redisAddr = flag.String("redis", "localhost:6379", "Redis to use")
-	lease     = flag.Duration("lease", 30*time.Second, "how long a process that died keeps others waiting")
-	limit     = flag.Duration("limit", 10*time.Second, "how long a call may wait for its lock")
-	work      = flag.Duration("work", 0, "how long the bank thinks about each request")
-)
-
-func main() {
-	flag.Parse()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	listener, err := net.Listen("tcp", *addr)
-	if err != nil {
-		log.Fatal(err)
-	}
-	if err := run(listener, ctx.Done()); err != nil {
-		log.Fatal(err)
-	}
-}
+func main() { service.Main("localhost:8080", run) }
 
 // run serves until the process receives a signal to stop.
 func run(listener net.Listener, stop <-chan struct{}) error {
-	rdb := redis.NewClient(&redis.Options{Addr: *redisAddr, ContextTimeoutEnabled: true, MaxRetries: -1})
-	store, err := redisstore.New(rdb)
+	parts, err := service.Open(core.FromContext(userKey{}))
 	if err != nil {
 		return err
 	}
-	locker, err := core.New(store, core.Watchdog(*lease))
-	if err != nil {
-		return err
-	}
-	engine, err := idempotency.New(store, idempotency.Lease(*lease), idempotency.Scope(core.FromContext(userKey{})))
-	if err != nil {
-		return err
-	}
-
-	rules, err := grpclock.FromProto(locker) // of all methods with the option
+	rules, err := grpclock.FromProto(parts.Locker) // of all methods with the option
 	if err != nil {
 		return err
 	}
 	// Calls with a key are idempotent. All calls run under the lock of the proto.
-	debit := engine.With(idempotency.Optional(), idempotency.Under(rules[bankpbconnect.BankDebitProcedure]))
+	debit := parts.Engine.With(idempotency.Optional(), idempotency.Under(rules[bankpbconnect.BankDebitProcedure]))
 	methods := grpclock.Methods{bankpbconnect.BankDebitProcedure: debit}
 
 	protection := connectlock.Protect(rules, methods)
 	server := connect.NewServer(recovered, limited, authenticate, protection.Interceptor())
-	bankpbconnect.RegisterBankHandler(server, service{bank: bank.Bank{Redis: rdb, Work: *work}})
+	bankpbconnect.RegisterBankHandler(server, bankServer{bank: parts.Bank})
 	if err := protection.Validate(server); err != nil {
 		return err
 	}
@@ -91,34 +55,16 @@ func run(listener net.Listener, stop <-chan struct{}) error {
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)
 	protocols.SetUnencryptedHTTP2(true) // for clients of gRPC
-	web := &http.Server{Handler: mux, Protocols: protocols, ReadTimeout: *limit}
-	failed := make(chan error, 1)
-	go func() { failed <- web.Serve(listener) }()
-	select {
-	case err = <-failed:
-	case <-stop:
-	}
-	return errors.Join(err, // in this order, each with a time limit of its own
-		within(time.Minute, web.Shutdown),
-		within(time.Minute, engine.Close),
-		within(*limit, locker.Close),
-		store.Close(),
-		rdb.Close())
+	web := &http.Server{Handler: mux, Protocols: protocols, ReadTimeout: *service.Limit}
+	return parts.Serve(stop, func() error { return web.Serve(listener) }, web.Shutdown)
 }
 
-// within calls f with a context that ends after that time.
-func within(d time.Duration, f func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(context.Background(), d)
-	defer cancel()
-	return f(ctx)
-}
-
-type service struct {
+type bankServer struct {
 	bankpbconnect.UnimplementedBankHandler
 	bank bank.Bank
 }
 
-func (s service) Debit(ctx context.Context, r *bankpb.DebitRequest) (*bankpb.DebitResponse, error) {
+func (s bankServer) Debit(ctx context.Context, r *bankpb.DebitRequest) (*bankpb.DebitResponse, error) {
 	// After the mark, no call repeats a debit with the same key, even if this process
 	// dies.
 	if err := idempotency.MarkEffect(ctx); err != nil {
@@ -148,7 +94,7 @@ func authenticate(next connect.ServerFunc) connect.ServerFunc {
 
 func limited(next connect.ServerFunc) connect.ServerFunc {
 	return func(ctx context.Context, spec connect.Spec, stream connect.ServerStream) error {
-		ctx, cancel := context.WithTimeout(ctx, *limit)
+		ctx, cancel := context.WithTimeout(ctx, *service.Limit)
 		defer cancel()
 		return next(ctx, spec, stream)
 	}

@@ -1,103 +1,51 @@
 // Command mcp is a complete server of tools for agents (Model Context Protocol over
 // stateless HTTP), with authentication and a graceful end. Its tool debits an account:
 // debits of one account run one after the other, and a debit runs once for each idempotency
-// key. Processes of this command on one Redis, with different -addr, serve one bank.
+// key. Processes of this command on one Redis, with different -addr, serve one bank;
+// examples/internal/service connects and closes it.
 package main
 
 import (
 	"context"
 	"errors"
-	"flag"
-	"log"
 	"net"
 	"net/http"
-	"os"
-	"os/signal"
-	"syscall"
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/auth"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
-	"github.com/redis/go-redis/v9"
 
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/idempotency"
-	"github.com/interlock-go/interlock/core/redisstore"
 	"github.com/interlock-go/interlock/examples/internal/bank"
+	"github.com/interlock-go/interlock/examples/internal/service"
 	"github.com/interlock-go/interlock/mcplock"
 )
 
-var (
-	addr      = flag.String("addr", "localhost:8080", "where to listen")
-	redisAddr = flag.String("redis", "localhost:6379", "Redis to use")
-	lease     = flag.Duration("lease", 30*time.Second, "how long a process that died keeps others waiting")
-	limit     = flag.Duration("limit", 10*time.Second, "how long a client may take to send its request")
-	work      = flag.Duration("work", 0, "how long the bank thinks about each request")
-)
-
-func main() {
-	flag.Parse()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	listener, err := net.Listen("tcp", *addr)
-	if err != nil {
-		log.Fatal(err)
-	}
-	if err := run(listener, ctx.Done()); err != nil {
-		log.Fatal(err)
-	}
-}
+func main() { service.Main("localhost:8080", run) }
 
 // run serves until the process receives a signal to stop.
 func run(listener net.Listener, stop <-chan struct{}) error {
-	rdb := redis.NewClient(&redis.Options{Addr: *redisAddr, ContextTimeoutEnabled: true, MaxRetries: -1})
-	store, err := redisstore.New(rdb)
+	parts, err := service.Open(mcplock.User)
 	if err != nil {
 		return err
 	}
-	locker, err := core.New(store, core.Watchdog(*lease))
-	if err != nil {
-		return err
-	}
-	engine, err := idempotency.New(store, idempotency.Lease(*lease), idempotency.Scope(mcplock.User))
-	if err != nil {
-		return err
-	}
-
-	perAccount := core.Serialize(locker, "account/{arg.account_id:int}")
+	perAccount := core.Serialize(parts.Locker, "account/{arg.account_id:int}")
 	server := mcp.NewServer(&mcp.Implementation{Name: "bank", Version: "v1.0.0"}, nil)
-	tools := mcplock.Tools{"debit": engine.With(idempotency.Under(perAccount))}
+	once := mcplock.Tools{"debit": parts.Engine.With(idempotency.Under(perAccount))}
 	tool := &mcp.Tool{Name: "debit", Description: "Debits an account by one."}
-	mcp.AddTool(server, tool, service{bank.Bank{Redis: rdb, Work: *work}}.debit)
-	if err := mcplock.Protect(context.Background(), server, nil, tools); err != nil {
+	mcp.AddTool(server, tool, tools{parts.Bank}.debit)
+	if err := mcplock.Protect(context.Background(), server, nil, once); err != nil {
 		return err
 	}
 
 	handler := mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return server },
 		&mcp.StreamableHTTPOptions{Stateless: true, PropagateRequestCancellation: true})
-	web := &http.Server{Handler: auth.RequireBearerToken(verify, nil)(handler), ReadTimeout: *limit}
-	failed := make(chan error, 1)
-	go func() { failed <- web.Serve(listener) }()
-	select {
-	case err = <-failed:
-	case <-stop:
-	}
-	return errors.Join(err, // in this order, each with a time limit of its own
-		within(time.Minute, web.Shutdown),
-		within(time.Minute, engine.Close),
-		within(*limit, locker.Close),
-		store.Close(),
-		rdb.Close())
+	web := &http.Server{Handler: auth.RequireBearerToken(verify, nil)(handler), ReadTimeout: *service.Limit}
+	return parts.Serve(stop, func() error { return web.Serve(listener) }, web.Shutdown)
 }
 
-// within calls f with a context that ends after that time.
-func within(d time.Duration, f func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(context.Background(), d)
-	defer cancel()
-	return f(ctx)
-}
-
-type service struct{ bank bank.Bank }
+type tools struct{ bank bank.Bank }
 
 type debit struct {
 	AccountID string `json:"account_id"`
@@ -108,7 +56,7 @@ type balance struct {
 	Balance int64 `json:"balance"`
 }
 
-func (s service) debit(ctx context.Context, _ *mcp.CallToolRequest, in debit) (*mcp.CallToolResult, balance, error) {
+func (s tools) debit(ctx context.Context, _ *mcp.CallToolRequest, in debit) (*mcp.CallToolResult, balance, error) {
 	// After the mark, no call repeats a debit with the same key, even if this process
 	// dies.
 	if err := idempotency.MarkEffect(ctx); err != nil {
