@@ -3,6 +3,7 @@ package core_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -246,6 +247,36 @@ func TestAnOfferGoesToTheNextProcessWhenItsOnlyCallerLeaves(t *testing.T) {
 		time.Sleep(6 * time.Millisecond)
 		p.store.Intercept(nil)
 		p.soon(next, released, 100*time.Millisecond)
+	})
+}
+
+// The only caller leaves, and the release that passes the offer on fails.
+func TestAnOfferIsPassedOnAgainWhenTheStoreIsNotReady(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPair(t)
+		lease := held(t, p.holder, t.Context(), "k")
+		_, leave := p.waits()
+		third := comes(t, t.Context(), newLocker(t, p.store))
+		failed := false
+		p.store.Intercept(func(r memstore.Request) memstore.Fault {
+			if r.Op == memstore.Release && strings.HasPrefix(r.Owner, core.ID(p.other)) && !failed {
+				failed = true
+				return memstore.Fault{Err: driver.ErrNotReady}
+			}
+			if r.Op == memstore.Decline {
+				return memstore.Delay(time.Second) // the offer comes before
+			}
+			return memstore.Fault{}
+		})
+		leave()
+		synctest.Wait()
+		released := time.Now()
+		_ = lease.Release(t.Context())
+		<-third.done
+		if took := time.Since(released); !failed || took > time.Second {
+			t.Fatalf("the next process gets the lock after %v, and a release failed: %v; want 1s at most, and true", took, failed)
+		}
+		_ = third.lease.Release(t.Context())
 	})
 }
 

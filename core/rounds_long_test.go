@@ -3,9 +3,12 @@
 package core_test
 
 const (
-	randomRuns  = 40
-	fullRounds  = 500
-	hanging     = 10_000
-	offerWorlds = 3000
-	wakeupSteps = 300_000
+	randomRuns   = 40
+	fullRounds   = 500
+	hanging      = 10_000
+	offerWorlds  = 3000
+	wakeupSteps  = 300_000
+	mostTwists   = 2
+	mostSteps    = 60 // of the first twist
+	twistsWithin = 3  // steps
 )

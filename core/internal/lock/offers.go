@@ -2,6 +2,7 @@ package lock
 
 import (
 	"context"
+	"errors"
 	"sync/atomic"
 	"time"
 
@@ -167,10 +168,14 @@ func (l *lock) take(now, until clock.Instant, ahead time.Duration, o offer, fx *
 // here, for places, ask then: if no other process waits, no signal comes.
 func (t *Table) passOn(key string, token int64) {
 	t.work.Go(func() {
-		_, _ = t.store.Release(context.Background(), driver.ReleaseRequest{
-			Key: key, Owner: t.owner(uint64(token)), Token: token, TTL: driver.OfferLasts, //nolint:gosec // a token is positive
+		owner := t.owner(uint64(token)) //nolint:gosec // a token is positive
+		_, err := t.store.Release(context.Background(), driver.ReleaseRequest{
+			Key: key, Owner: owner, Token: token, TTL: driver.OfferLasts,
 			Deadline: t.Clock.Time(t.Clock.Now().Add(driver.OfferLasts)),
-		}) // else it ends by itself
+		})
+		if err != nil && !errors.Is(err, driver.ErrNotOwner) {
+			t.reaper.add(&orphan{key: key, owner: owner, token: token, ttl: driver.OfferLasts})
+		}
 		if l := t.find(key); l != nil {
 			l.shard.event(l, l.passedOn)
 		}
