@@ -100,7 +100,8 @@ func act(t *testing.T, s scene, twists []twist) (p *play) {
 				p.callers = append(p.callers, &role{player: m, name: fmt.Sprint(m.name, "c", j), opts: o, left: 2, ctx: ctx, leave: leave})
 			}
 		}
-		for p.next() && !t.Failed() {
+		for more := true; more && !t.Failed(); {
+			more = p.next()
 		}
 		p.end()
 	})
@@ -268,7 +269,7 @@ func (p *play) granted(c *role) {
 		return
 	}
 	for _, other := range p.callers {
-		if other != c && other.state == holds && !(c.shares() && other.shares()) && other.lease.Context().Err() == nil {
+		if other != c && other.state == holds && (!c.shares() || !other.shares()) && other.lease.Context().Err() == nil {
 			p.fails(fmt.Sprintf("%s and %s hold the lock; want one holder", other.name, c.name))
 		}
 	}
