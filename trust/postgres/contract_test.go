@@ -28,7 +28,6 @@ import (
 func contracts(t *testing.T, open func(t *testing.T) *pgstore.Store) {
 	t.Helper()
 	drivertest.Run(t, func(t *testing.T) driver.Store { return open(t) })
-	drivertest.RunTurns(t, func(t *testing.T) driver.Store { return open(t) })
 	recordtest.Run(t, func(t *testing.T) record.Store { return open(t) })
 }
 
@@ -89,7 +88,6 @@ func TestLocksKeepTheContractInACrowd(t *testing.T) {
 		})
 	}
 	drivertest.Run(t, func(*testing.T) driver.Store { return s })
-	drivertest.RunTurns(t, func(*testing.T) driver.Store { return s })
 	cancel()
 	crowd.Wait()
 }
