@@ -179,3 +179,18 @@ func TestALockerThatItsOwnReleaseHasListedIsCalled(t *testing.T) {
 		release(t, fourth)
 	})
 }
+
+func TestAnOnlyWaiterThatIsHandedTheLockLeavesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLocker(t, memstore.New())
+		first := held(t, l, t.Context(), "k")
+		second := comes(t, t.Context(), l, core.OneWaiter())
+		_ = first.Release(t.Context())
+		<-second.done
+		_ = second.lease.Release(t.Context())
+		synctest.Wait()
+		if n := core.Entries(l); n != 0 {
+			t.Errorf("the process remembers %d keys after the last release; want none", n)
+		}
+	})
+}

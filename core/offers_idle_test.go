@@ -81,7 +81,9 @@ func TestNoCallerWaitsForALockThatIsFree(t *testing.T) {
 			store := memstore.New()
 			var lockers []*core.Locker
 			for range 3 {
-				lockers = append(lockers, newLocker(t, store))
+				l := newLocker(t, store)
+				core.Invalid(l, func(err error) { t.Errorf("seed %d: %v", seed, err) })
+				lockers = append(lockers, l)
 			}
 			store.Intercept(func(r memstore.Request) memstore.Fault {
 				f := memstore.Fault{Before: w.ms(1)}

@@ -94,6 +94,7 @@ func act(t *testing.T, s scene, twists []twist) (p *play) {
 			if m.locker, err = core.New(m, core.Watchdog(wakeupLease)); err != nil {
 				t.Fatal(err)
 			}
+			core.Invalid(m.locker, func(err error) { p.invalid(err) })
 			p.players = append(p.players, m)
 			for j, o := range opts {
 				ctx, leave := context.WithCancel(context.Background())
@@ -325,6 +326,11 @@ func (p *play) judge() {
 	case now.Sub(p.since) > p.bound:
 		p.fails(fmt.Sprintf("the lock is free for %v while a caller waits; want %v at most", now.Sub(p.since), p.bound))
 	}
+}
+
+// invalid reports a lock with fields that contradict each other.
+func (p *play) invalid(err error) {
+	p.t.Errorf("%v; want the rules of a lock to hold. Twists %v; the play was\n%s", err, p.twists, strings.Join(p.trace, "\n"))
 }
 
 func (p *play) fails(what string) {

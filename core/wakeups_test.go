@@ -151,6 +151,7 @@ func (w *wakeups) begins() {
 	if p.locker, err = core.New(p, core.Watchdog(wakeupLease)); err != nil {
 		w.Fatal(err)
 	}
+	core.Invalid(p.locker, func(err error) { w.Errorf("seed %d: %v", w.seed, err) })
 	p.id = core.ID(p.locker)
 	slow := w.quiet && len(w.processes) == 0
 	w.mu.Lock()

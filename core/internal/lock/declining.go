@@ -32,9 +32,15 @@ func (l *lock) declines(fx *effects) {
 	}
 	l.listed = false
 	if table.ranger != nil {
-		l.declining++
-		l.declined, fx.decline = table.Clock.Now(), true
+		l.unlists(fx)
 	}
+}
+
+// unlists has the process leave the list, to a store that is a [driver.Ranger].
+func (l *lock) unlists(fx *effects) {
+	l.listed, fx.decline = false, true
+	l.declining++
+	l.declined = l.shard.table.Clock.Now()
 }
 
 // decline takes the process out of the list of a lock.

@@ -151,7 +151,7 @@ func (own *ownership) grant(w *Waiter, token int64, now clock.Instant, fx *effec
 		l.stray(w) // it has left its try, and not the queue yet
 	}
 	if w.Terms.Line == driver.OneWaiter && w.token != 0 {
-		l.listed, fx.decline = false, true // the store takes it for the only waiter still
+		l.unlists(fx) // the store takes it for the only waiter still
 	}
 	if next := l.first; next != nil && next.Terms.Line != driver.InTurn {
 		fx.look = next // the store has to know that it waits

@@ -47,9 +47,12 @@ type Table struct {
 	turnTime  time.Duration
 	turnCount int
 
-	seq     atomic.Uint64 // of owners, without the mark attentive
-	seed    maphash.Seed
-	shards  [shardCount]shard
+	seq    atomic.Uint64 // of owners, without the mark attentive
+	seed   maphash.Seed
+	shards [shardCount]shard
+	// Invalid, for tests, takes what is wrong with a lock after an event.
+	Invalid func(error)
+
 	wakeups sync.Pool // channels of waiters that have slept
 	alarms  sync.Pool // and timers of those that slept for a bounded time
 
@@ -156,11 +159,15 @@ func (sh *shard) event(l *lock, happen func(fx *effects)) {
 	sh.fx.lock = l
 	happen(&sh.fx)
 	sh.apply(&sh.fx)
-	fx := sh.fx
+	fx, t := sh.fx, sh.table
 	sh.fx = effects{}
+	if t.Invalid != nil {
+		if err := fx.lock.valid(); err != nil {
+			t.Invalid(err)
+		}
+	}
 	sh.mu.Unlock()
 
-	t := sh.table
 	if fx.handed != nil {
 		wake(fx.wakeup, handedOff)
 	}
