@@ -19,8 +19,8 @@ func TestAHandOffAllocatesNoMoreThanItsLease(t *testing.T) {
 		most float64
 	}{
 		"without options": {func(l *core.Locker) (*core.Lease, error) { return l.Lock(t.Context(), "k") }, 1},
-		// The lease, the option and what the call is to do. The race detector has pools forget
-		// a part of what they hold, and the bound allows for that.
+		// The lease, the option and the closure of the call. Under the race detector a pool
+		// drops some of its items, and the bound allows for that.
 		"with a bounded wait": {func(l *core.Locker) (*core.Lease, error) { return l.Lock(t.Context(), "k", core.Wait(time.Minute)) }, 4},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -17,17 +17,16 @@ import (
 // [ErrConfig], because a client that asks again at once would be refused for its own lock.
 //
 // A lock that the next caller of this process waits for is handed over before the answer, as
-// without the option. What the release finds out is told as without the option, if later:
-// [OnLost] and the [observe.Observer] get it. The share of a principal ([PerPrincipal])
-// ends with its handler. Before its answer, a rule with [CheckAnswer] still waits for the
-// check.
+// without the option. The result of the release reaches [OnLost] and the [observe.Observer] as
+// without the option, only later. The share of a principal ([PerPrincipal]) ends with its
+// handler. Before its answer, a rule with [CheckAnswer] still waits for the check.
 //
 // At most 256 requests of a locker can have their releases under way like this; further
 // requests wait for their releases, as without the option. [Locker.Close] waits for all
 // releases.
 //
 // The answer of an idempotent request (package idempotency) always waits until the store has
-// it. On one Redis the release leaves in one pipeline with it and takes no time of its own, so
+// it. On one Redis the release shares a pipeline with the answer and takes no extra time, so
 // there the option changes nothing. On PostgreSQL, and where a transaction ends first, the
 // release comes after it, and the answer does not wait for that.
 //

@@ -65,7 +65,7 @@ func TestTheAnswerDoesNotWaitForTheRelease(t *testing.T) {
 				if err := lease.Release(w.Context()); err != nil { // waits for the release of the rule
 					w.Error(err)
 				}
-				synctest.Wait() // the observer is told after the lease
+				synctest.Wait() // the observer is called after the lease has ended
 				if released, held := w.store.count(memstore.Release), w.held(); released != len(lease.Keys()) || len(held) != 0 {
 					w.Errorf("%d releases, held: %v", released, held)
 				}
@@ -77,7 +77,7 @@ func TestTheAnswerDoesNotWaitForTheRelease(t *testing.T) {
 	}
 }
 
-// A client that asks again at once finds the release of its own request under way.
+// A client that asks again at once finds the release of its previous request under way.
 func TestTheNextRequestWaitsForTheReleaseThatIsUnderWay(t *testing.T) {
 	for name, opts := range map[string][]core.GuardOption{
 		"alone":               nil,

@@ -59,7 +59,7 @@ func TestAnObserverThatBlocksKeepsNoLease(t *testing.T) {
 			leases = append(leases, held(t, l, t.Context(), fmt.Sprint(i)))
 		}
 		kept := held(t, other, t.Context(), "k")
-		time.Sleep(2 * lease) // the first renewals, with which the observer blocks
+		time.Sleep(2 * lease) // the first renewals: the observer blocks on them
 		for _, lease := range append(leases, kept) {
 			if err := lease.Err(); err != nil {
 				t.Errorf("%s was not renewed while the observer blocks: %v", lease.Key(), err)
@@ -163,7 +163,7 @@ func TestCallsThatAnObserverThatBlocksDoesNotGetAreCounted(t *testing.T) {
 		}))
 		core.SetMostCallbacks(l, 10)
 		lease := held(t, l, t.Context(), "k")
-		time.Sleep(61 * time.Second) // 20 renewals: one is told, and 10 wait
+		time.Sleep(61 * time.Second) // 20 renewals: one is delivered, and 10 wait
 		if n := l.Undelivered(); n != 9 {
 			t.Errorf("%d calls were dropped; want 9 of 20", n)
 		}

@@ -13,9 +13,9 @@ import (
 // Functions of the user run in two ways. Some run on the goroutine of a caller of this
 // package, before the caller has a lock or with the outcome (a KeyFunc, Observer.Start,
 // Acquired): they keep that caller alone, and a panic is the caller's. It passes through,
-// after what was taken has been released. The others are in callbacks: the locker calls them
-// on goroutines of their own, because they may block, and a lease ends and is renewed all the
-// same.
+// after the locks of that caller have been released. The others are callbacks. The locker
+// calls them on separate goroutines, because they may block, and leases end and are renewed
+// all the same.
 
 const (
 	// callbacksMost bounds the calls that wait because earlier ones have not returned. All
@@ -60,9 +60,9 @@ func (c *callbacks) told(name string, f func()) {
 
 // Undelivered returns how many calls of the [observe.Observer] (Lost, Renewed and Released) and
 // of [OnLost], and how many lines of its log, this Locker has dropped. It calls these functions,
-// and the handler of [slog.Default], on goroutines of their own. If they do not return, because a
-// log leads into a pipe that no process reads, further calls wait, some 32,000 at the most, and
-// then they are dropped. Leases end and are renewed all the same.
+// and the handler of [slog.Default], on separate goroutines. If they do not return, because a log
+// leads into a pipe that no process reads, further calls wait, some 32,000 at the most, and then
+// they are dropped. Leases end and are renewed all the same.
 func (l *Locker) Undelivered() int64 {
 	c := &l.calls
 	return c.observed.Dropped() + c.released.Dropped() + c.lost.Dropped() + c.log.Dropped()

@@ -30,14 +30,14 @@ const (
 	callerSize = 8  // bytes of a hash
 )
 
-// callers are hashes of owners under which the callers of a request hold locks.
+// callers are hashes of owners: the callers of a request hold locks under these owners.
 type callers []uint64
 
 type callersKey struct{}
 
 // HeldFor returns the value of [HeldHeader] for a request that is sent under ctx: hashes of
-// the holds of the leases of ctx, and of those that the request behind ctx came with. Of more
-// than 16 it has the innermost. It is empty outside of a lock.
+// the holds of the leases of ctx, and the hashes that came with the request of ctx. If there
+// are more than 16, it has the innermost. It is empty outside of a lock.
 func HeldFor(ctx context.Context) string {
 	var all callers
 	for lease := LeaseFromContext(ctx); lease != nil; lease = lease.outer() {
@@ -83,7 +83,7 @@ func parseCallers(values []string) callers {
 	return all
 }
 
-// hold reports whether the callers hold a lock under one of the owners in a list.
+// hold reports whether a list contains an owner of the callers.
 func (c callers) hold(owners string) bool {
 	for owner := range strings.SplitSeq(owners, ",") {
 		if owner != "" && slices.Contains(c, callerOf(owner)) {
@@ -110,10 +110,10 @@ type chain struct {
 	closed bool // the caller holds a key: the request would wait for itself
 }
 
-// join returns the context under which a request waits for its locks. It ends with
-// [ErrHeldByCaller] when one of these is held by the caller of the request. The function
-// leave must be called when the request waits no more. It reports whether the context has
-// ended for that reason.
+// join returns the context for the waits of a request. It ends with [ErrHeldByCaller]
+// when the caller of the request holds a lock that the request waits for. The function
+// leave must be called when the request waits no more. It reports whether the context
+// has ended for that reason.
 func (l *Locker) join(ctx context.Context, keys []string, kind driver.Kind, held callers) (joined context.Context, leave func() bool) {
 	joined, cancel := context.WithCancelCause(ctx)
 	c := &chain{of: &l.chains, held: held, kind: kind, keys: keys, cancel: cancel}
@@ -159,9 +159,9 @@ func (c *chain) leave() (closed bool) {
 	return c.closed
 }
 
-// refused ends the waits of requests for a key whose callers are among its owners. The table
-// calls it after each refusal of the store, for any caller of this process. A refused place
-// says nothing about exclusive requests, and the other way round.
+// refused ends the waits of requests for a key if their callers are among its owners. The
+// table calls it after each refusal of the store, for any caller of this process. A refused
+// place says nothing about exclusive requests, and the other way round.
 func (c *chains) refused(key string, kind driver.Kind, owners string) {
 	if c.n.Load() == 0 || owners == "" {
 		return

@@ -94,7 +94,7 @@ func TestARequestForALockOfItsCallerIsRefusedAtOnce(t *testing.T) {
 	}
 }
 
-// The request waits behind others of its process when the store names the holder.
+// The request waits after others of its process when the store names the holder.
 func TestARequestInTheQueueIsRefusedWhenItsCallerHoldsTheLock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := lockers(t, memstore.New(), 2)
@@ -149,7 +149,7 @@ func TestALockOfAnotherCallerIsWaitedFor(t *testing.T) {
 	})
 }
 
-// A place beside the caller's is no wait for the caller.
+// A request that gets a place next to its caller's does not wait for the caller.
 func TestAPlaceBesideTheCallerIsGranted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := lockers(t, memstore.New(), 2)

@@ -10,8 +10,8 @@ import (
 	"github.com/interlock-go/interlock/core/memstore"
 )
 
-// leaving is a process whose last caller has just left, with the request on its way that takes
-// the process out of the list, and another caller that comes at that moment.
+// leaving is a process without callers: the last has just left, the request that takes the
+// process out of the list is on its way, and another caller comes at that moment.
 type leaving struct {
 	*testing.T
 	store  *memstore.Store
@@ -59,7 +59,7 @@ func (x *leaving) freed() time.Duration {
 	return (<-x.got).Sub(begin)
 }
 
-// The request by which a process leaves the list does not take out the caller that came after it.
+// When a process leaves the list, its request does not take out the caller that came after it.
 func TestACallerThatComesAfterTheLastOneHasLeftIsCalled(t *testing.T) {
 	for name, opts := range map[string][]core.Option{
 		"exclusive": nil, "only waiter": {core.OneWaiter()}, "newest": {core.Newest()}, "shared": {core.Shared()}, "permit": {core.Permits(1)},

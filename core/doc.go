@@ -58,13 +58,12 @@
 // with its 404.
 //
 // A lock can be lost nevertheless. [Commit] asks the store before a transaction is
-// committed. [CheckAnswer] asks it before a success is answered. [OnLost] reports
-// what was lost, by which holder, after which time, and why ([Loss]).
+// committed. [CheckAnswer] asks it before a success is answered. [OnLost] reports the key, the
+// holder, the time since the grant, and the reason ([Loss]).
 //
 // # The way of a request
 //
-// These are the types in the order in which a request meets them. Indented lines
-// are called by the line above them.
+// A request meets these types from top to bottom. The line above calls the indented lines.
 //
 //	adapter                      httplock, ginlock, echolock, grpclock
 //	  Guard.Do                   one call for each request
@@ -79,7 +78,7 @@
 //	    Section.Leave
 //	      Lease.Release          hand-off to the next waiter, or:
 //	        Store.Release
-//	  Refusal                    what the client gets if the handler did not run
+//	  Refusal                    the client's answer if the handler did not run
 //
 //	in the background
 //	  watchdog                   Store.Renew at a third of the lease; ends lost leases
@@ -118,10 +117,10 @@
 //     until the store has answered.
 //
 // Callers that share the lock ([Shared]), and callers that have a permit ([Permits]),
-// have places. Places exist beside the phases: while callers of the process have
-// places, the lock is idle or acquiring, and its first waiter may ask for another
-// place or for the lock itself. A caller joins a shared hold of its process without
-// a request, as long as no caller waits for the lock alone.
+// have places. Places are independent of the phases: while callers of the process have places, the
+// lock is idle or acquiring, and its first waiter may ask for another place or for the lock
+// itself. A caller joins a shared hold of its process without a request, as long as no caller
+// waits for the lock alone.
 //
 // Loss leads from held to acquiring at once if there are waiters, else to idle. The
 // waiters do not wait for the handler that lost the lock.
@@ -150,10 +149,10 @@
 //   - holder: the caller, and its process, that has the lock.
 //   - hold: one entry into a lock. A lock can have several holds (re-entry); it is
 //     released with the last hold.
-//   - place: a hold beside other holds, shared or one of a number of permits
-//     ([Shared], [Permits]). The other kind of hold is exclusive.
+//   - place: a hold at the same time as others, shared or a permit of a number ([Shared],
+//     [Permits]). The other kind of hold is exclusive.
 //   - waiter: a caller that waits for a lock.
-//   - acquisition: what the tries for a lock have found out, while callers wait.
+//   - acquisition: the state of an attempt to get a lock, while callers wait.
 //   - hand-off: the lock goes from a holder to a waiter of the same process, without
 //     a request to the store.
 //   - token: the fencing token, a number that grows with each grant of a key.
@@ -164,8 +163,8 @@
 //   - loss: the end of a lease that its holder did not release ([Loss]).
 //   - rule: the lock that a kind of request needs, and how it is taken. Its type is
 //     [Guard]; comments about the type say guard, and all that users read says rule.
-//   - template: the text from which a guard makes keys, account/{id:int}. int is the
-//     form of the placeholder: which texts name one resource ([Form]).
+//   - template: a pattern for keys, account/{id:int}. A guard fills it in for each request. int is
+//     the form of the placeholder: texts with the same value name one resource ([Form]).
 //   - refusal: an answer that a client gets in place of the handler's ([Refusal]).
 //   - adapter: a package that connects guards to a framework, such as httplock.
 package core

@@ -10,9 +10,9 @@ import (
 // The errors of this package. Each names one situation. Match them with
 // [errors.Is], because a returned error also carries the key and the cause. If the
 // caller's own context has ended, the error matches [context.Cause] of that context
-// instead. An error that began in the store also matches what the store returned;
-// see the errors of package core/driver. A caller seldom needs these: the reason of a
-// [Loss] says what the store said.
+// instead. An error that began in the store also matches the error of the store; see
+// the errors of package core/driver. A caller seldom needs these: the reason of a
+// [Loss] has the answer of the store.
 var (
 	// ErrHeld says that another holder had the lock for as long as the caller was
 	// ready to wait ([Wait]). The caller holds nothing.
@@ -22,9 +22,8 @@ var (
 	// for the key. It also matches [ErrHeld].
 	ErrQueueFull = lock.ErrQueueFull
 
-	// ErrSuperseded says that a newer caller has come ([Newest]): in the error of a caller that
-	// waited, and as the cause with which the context of a holder ends. It also matches
-	// [ErrHeld].
+	// ErrSuperseded says that a newer caller has come ([Newest]). A caller that waits gets it
+	// as its error; the context of a holder ends with it as cause. It also matches [ErrHeld].
 	ErrSuperseded = lock.ErrSuperseded
 
 	// ErrHeldByCaller says that the caller of a request, which waits for its answer, holds
@@ -54,8 +53,7 @@ var (
 	// context has ended, and the locker renews it no longer.
 	ErrMaxHold = lock.ErrMaxHold
 
-	// ErrReleased is the cause with which the context of a lease ends after
-	// [Lease.Release].
+	// ErrReleased is the cause of the context of a lease after [Lease.Release].
 	ErrReleased = lock.ErrReleased
 
 	// ErrClosed says that the locker is closing and grants no new locks; see
@@ -82,7 +80,7 @@ var (
 	// does not carry a usable value for a part of the key.
 	ErrKey = errors.New("interlock: bad lock key")
 
-	// ErrConfig says that an option has a value that cannot work. The text says
-	// which option, and what is accepted.
+	// ErrConfig says that an option has a value that cannot work. The text names the option
+	// and the accepted values.
 	ErrConfig = driver.ErrConfig
 )

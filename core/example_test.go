@@ -77,7 +77,7 @@ func ExampleLocker_Permit() {
 	// Output: all permits are taken: true
 }
 
-// Any number of readers, and no writer beside them.
+// Any number of readers, and no writer at the same time.
 func ExampleLocker_LockShared() {
 	locker, done := exampleLocker()
 	defer done()
@@ -141,7 +141,7 @@ func ExampleLead() {
 		return nil
 	}
 	err := core.Lead(ctx, locker, "leader/mailer", func(ctx context.Context) error {
-		token := core.LeaseFromContext(ctx).Token() // fences what the leader writes
+		token := core.LeaseFromContext(ctx).Token() // fences the leader's writes
 		return deliver(ctx, token)                  // until ctx ends
 	})
 	fmt.Println(err)

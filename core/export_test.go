@@ -25,8 +25,8 @@ func Orphans(l *Locker) int { return l.locks.Stats().Orphans }
 // Turns is how many grants the locker counts as not over, for which Close waits.
 func Turns(l *Locker) int64 { return l.locks.Stats().Holds }
 
-// HoldWatchdog keeps the watchdog from looking at anything that is due: a process
-// whose scheduler is late.
+// HoldWatchdog keeps the watchdog from looking at anything that is due, as in a process
+// with a late scheduler.
 func HoldWatchdog(l *Locker) { l.locks.StopEvents() }
 
 // SetMostOrphans sets how many owners the reaper looks after at the most.

@@ -16,9 +16,9 @@ type Fence struct {
 
 // Fences returns the keys and fencing tokens of all locks that ctx runs under alone,
 // sorted by key, each key once. Claim them in this order in the resource that the locks
-// protect (package core/fencing). Shared locks and permits have other holders beside
-// them, which have other tokens, so they are not in the list. It is empty if ctx runs
-// under no lease.
+// protect (package core/fencing). Shared locks and permits have several holders with
+// different tokens, so they are not in the list. It is empty if ctx runs under no
+// lease.
 func Fences(ctx context.Context) []Fence {
 	var fences []Fence
 	for l := LeaseFromContext(ctx); l != nil; l = l.outer() {

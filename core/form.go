@@ -25,9 +25,9 @@ const (
 	// FormUUID is a UUID (RFC 9562) with or without hyphens, braces or urn:uuid:,
 	// in upper or lower case. Its canonical text has hyphens and lower case.
 	FormUUID Form = "uuid"
-	// FormLower is text in UTF-8 whose case does not count. Values that
-	// [strings.EqualFold] takes for equal have one canonical text, in lower case.
-	// The text is not normalized: é as one character and é as two are two values.
+	// FormLower is text in UTF-8 without regard to case. Values that [strings.EqualFold]
+	// takes for equal have one canonical text, in lower case. The text is not normalized: é
+	// as one character and é as two are two values.
 	FormLower Form = "lower"
 )
 
@@ -87,8 +87,8 @@ func canonicalInt(s string) (string, bool) {
 	return digits, true
 }
 
-// canonicalUUID takes what the usual packages parse: a handler may use any of
-// them.
+// canonicalUUID accepts every notation that a usual package parses: a handler may use
+// any of them.
 func canonicalUUID(s string) (string, bool) {
 	switch {
 	case len(s) == 36+9 && strings.EqualFold(s[:9], "urn:uuid:"):
@@ -152,5 +152,5 @@ func folded(r rune) rune {
 			return lower
 		}
 	}
-	return least // its lower case is one of another rune, as that of İ is i
+	return least // another rune has the same lower case: İ and I both become i
 }

@@ -79,8 +79,9 @@ func TestAFormIsForEverySource(t *testing.T) {
 	})
 }
 
-// FuzzForms checks that a canonical text is that of itself, that two texts have one
-// exactly if they are one number, UUID or word, and that an error shows no value.
+// FuzzForms checks that a canonical text is its own canonical text, that two texts
+// share one exactly if they mean the same number, UUID or word, and that an error shows
+// no value.
 func FuzzForms(f *testing.F) {
 	for _, pair := range [][2]string{
 		{"42", "042"},

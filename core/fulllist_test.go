@@ -13,7 +13,7 @@ import (
 	"github.com/interlock-go/interlock/core/driver"
 )
 
-// fullStore is a store whose lock other lockers hold and wait for: its list is full.
+// fullStore is a store with a full list: other lockers hold its lock and wait for it.
 // It refuses each try, and does not enter the locker that asks.
 type fullStore struct {
 	*notedStore
@@ -151,7 +151,7 @@ func TestALockerThatOvertakesAFullListHandsItOn(t *testing.T) {
 					t.Errorf("it got a free lock after %v", wait)
 				}
 				if wait < 63*5*time.Millisecond {
-					want = rest // it drew one of the releases, and the lockers in the list had no time to come
+					want = rest // it reacted to one release, and the lockers in the list had no time to ask
 				}
 				s.mu.Lock()
 				got := s.rests[len(s.rests)-1]

@@ -12,7 +12,7 @@ import (
 	"github.com/interlock-go/interlock/core/memstore"
 )
 
-// resting records with which list of waiting lockers the lock was asked for, and when.
+// resting records each request for the lock: its time and its list of waiting lockers.
 type resting struct {
 	*notedStore
 

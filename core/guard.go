@@ -11,18 +11,18 @@ import (
 	"github.com/interlock-go/interlock/core/observe"
 )
 
-// guardWait is how long a guard waits unless Wait says otherwise. A request
-// whose body was not read does not notice that its client left (net/http,
-// HTTP/1), so no wait of a guard may be without a bound.
+// guardWait is how long a guard waits unless Wait says otherwise. As long as its body
+// is unread, a request does not notice that its client left (net/http, HTTP/1). So no
+// wait of a guard may be without a bound.
 const guardWait = 5 * time.Second
 
 // Guard is a rule: it says which lock a kind of request needs, and how the lock is taken.
 // Documents, logs and metrics speak of the rule. [Serialize] and [NewGuard] make a Guard;
 // the zero value is not usable.
 //
-// One Guard serves any number of routes, and the adapters of all protocols. The
-// same Guard behind REST and gRPC makes the same keys, so that their requests
-// exclude each other. A Guard is immutable and safe for concurrent use.
+// One Guard serves any number of routes, and the adapters of all protocols. The same
+// Guard for REST and gRPC makes the same keys, so that their requests exclude each other.
+// A Guard is immutable and safe for concurrent use.
 type Guard struct {
 	locker    *Locker
 	config    config
@@ -47,8 +47,8 @@ type Guard struct {
 //
 // A value without a [Form] is compared as it came, byte for byte. A handler may
 // accept several texts for one resource: it parses a number or a UUID, or its
-// database ignores case. Then each text has a lock of its own, and these locks do
-// not exclude each other. Give such a placeholder the form :int, :uuid or :lower.
+// database ignores case. Then each text is a separate lock, and these locks do not
+// exclude each other. Give such a placeholder the form :int, :uuid or :lower.
 //
 // A handler must read the value from the place that the template names. For
 // {query.id} that is r.URL.Query().Get("id"). It is not r.FormValue("id"), which
@@ -64,17 +64,17 @@ type Guard struct {
 // request ([reason.Misconfigured]), and logs an error through [slog.Default], at
 // most once a minute.
 //
-// A client that chooses the key can lock out other clients. Put the guard behind
-// authentication, and put the principal into the key ([ContextFunc]).
+// A client that chooses the key can lock out other clients. Authenticate before the
+// guard, and put the principal into the key ([ContextFunc]).
 //
 // A handler that reads its body under the lock holds the lock for as long as the
 // client takes to send it. Give http.Server a ReadTimeout and the guard a
 // [MaxHold], or read the body before the lock ([ReadBody]).
 //
-// Serialize accepts the options of [Locker.Lock] ([Option]), those that [New] takes
-// for all guards ([RequestOption]), and [And], [KeyFunc], [FailOpen], [ReadBody],
-// [ShareReads] and [AnswerFirst].
-// A guard waits for the lock for at most 5 s unless [Wait] says otherwise.
+// Serialize accepts the options of [Locker.Lock] ([Option]), the options for all guards
+// of [New] ([RequestOption]), and [And], [KeyFunc], [FailOpen], [ReadBody],
+// [ShareReads] and [AnswerFirst]. A guard waits for the lock for at most 5 s unless
+// [Wait] says otherwise.
 //
 // Serialize panics on a bad template or option, as [net/http.ServeMux] does on a
 // bad pattern. [NewGuard] returns the error.
@@ -87,9 +87,9 @@ func Serialize(l *Locker, template string, opts ...GuardOption) *Guard {
 }
 
 // NewGuard is [Serialize] for templates that are not constants. Where Serialize
-// panics, NewGuard returns an error that matches [ErrConfig], with the position in
-// the template and with what is accepted. It returns such an error also for a lock that the
-// store of the locker never gives ([driver.Limited]). The template may be empty only if the
+// panics, NewGuard returns an error that matches [ErrConfig], with the position in the
+// template and the accepted syntax. It returns such an error also for a lock that the store
+// of the locker never gives ([driver.Limited]). The template may be empty only if the
 // options have a [KeyFunc] that makes the keys.
 func NewGuard(l *Locker, template string, opts ...GuardOption) (*Guard, error) {
 	if l == nil {
@@ -150,9 +150,9 @@ func (g *Guard) Name() string { return g.config.name }
 // Observer returns the observer of the locker of the guard ([WithObserver]), or nil.
 func (g *Guard) Observer() observe.Observer { return g.locker.base.observer }
 
-// Placeholders lists what the templates of the guard take from a request. An
-// adapter that knows its routes at start-up can check them then. The list does not
-// contain what a [KeyFunc] reads.
+// Placeholders lists the placeholders in the templates of the guard. An adapter that
+// knows its routes at start-up can check them then. The list says nothing about the
+// values that a [KeyFunc] reads.
 func (g *Guard) Placeholders() []adapter.Placeholder {
 	var all []adapter.Placeholder
 	for _, t := range g.templates {

@@ -51,7 +51,7 @@ func (q request) Param(name string) (string, error) {
 	return "", adapter.ErrNoParam
 }
 
-// ledger notes what an Observer is told.
+// ledger records the calls of an Observer.
 type ledger struct {
 	mu    sync.Mutex
 	lines []string
@@ -219,7 +219,7 @@ func TestRequestWithoutAKeyIsRejectedBeforeTheStoreIsAsked(t *testing.T) {
 				if got, want := w.ledger.String(), "rule rejected "+string(c.want); got != want || w.acquires() != 0 {
 					w.Errorf("observed %q after %d acquires; want %q", got, w.acquires(), want)
 				}
-				// The client is told nothing of the server's mistakes, so the log is.
+				// The client gets no details of the server's mistakes, so the log has them.
 				servers := c.want == reason.Misconfigured || c.want == reason.Internal || name == "ContextFunc: nobody"
 				if (logged.String() != "") != servers || !strings.Contains(logged.String(), c.logs) {
 					w.Errorf("logged %q", logged)
@@ -334,7 +334,7 @@ func TestStoreThatFailsRefusesRatherThanRunsUnlocked(t *testing.T) {
 	}
 }
 
-// A client is not told what is wrong with the server, so that the log is all that the
+// A client gets no details of a fault in the server, so the log is all that the
 // operator has.
 func TestEachErrorOfTheServerIsLoggedWithItsCauseAndNoKey(t *testing.T) {
 	for name, c := range map[string]struct {

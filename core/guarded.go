@@ -8,8 +8,8 @@ import (
 	"github.com/interlock-go/interlock/core/internal/carrier"
 )
 
-// guarded is a request under a guard, as the context that its leases derive from:
-// there a loss finds what it tells of the request, and an adapter notes that the
+// guarded is a request under a guard, as the context that its leases derive from. A
+// loss reads the fields of its report there, and an adapter notes there that the
 // request is answered. It is made only where an option needs it.
 type guarded struct {
 	context.Context
@@ -48,14 +48,14 @@ func (v *guarded) Begin(success bool) bool {
 	return true
 }
 
-// confirm asks the store whether the lock is still held, and returns why not. A
-// store that does not answer is no loss while the lease is good by our clock.
-// What it has found once it finds again: the answer was held back for that.
+// confirm asks the store whether the lock is still held, and returns why not. A store
+// that does not answer is no loss while the lease is good by our clock. A second call
+// returns the same result as the first, since the answer was held back because of it.
 func (v *guarded) confirm() error {
 	if v.lease == nil || v.lost != nil {
 		return v.lost
 	}
-	_ = v.lease.Check(v.lease.Context()) // what it learns, Err knows
+	_ = v.lease.Check(v.lease.Context()) // Err below returns the result
 	if err := v.lease.Err(); !errors.Is(err, ErrReleased) {
 		v.lost = err
 	}

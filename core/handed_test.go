@@ -21,8 +21,8 @@ type shown struct {
 func (r *shown) Header(string) []string { return r.headers }
 func (r *shown) Query(string) []string  { return r.query }
 
-// A function of the application that sorted what it was handed, or lowered it in place,
-// changed what the handler read, and with it the lock that the next function named.
+// A function of the application sorted its argument, or lowered it in place. That
+// changed the request for the handler, and the key that the next function made.
 func TestFunctionsOfTheApplicationWriteToNothingButTheirOwn(t *testing.T) {
 	spoil := func(req core.Request) {
 		body, err := req.Body(1 << 10)

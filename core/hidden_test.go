@@ -28,7 +28,7 @@ type carried struct{ ctx context.Context }
 
 func (r *carried) Context() context.Context { return r.ctx }
 
-// A caller that waits for the lock of its own request waits for ever.
+// A caller that waits for the lock of its request waits for ever.
 func TestALockThatTheContextHidesIsNotWaitedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, err := core.New(memstore.New(), core.NestedWait(time.Second))
@@ -43,7 +43,7 @@ func TestALockThatTheContextHidesIsNotWaitedFor(t *testing.T) {
 		c := &carries{context.Background(), &carried{lease.Context()}}
 		derived, cancel := context.WithCancel(c)
 		defer cancel()
-		other, err := l.Lock(derived, "other") // a lock of its own is there to be had
+		other, err := l.Lock(derived, "other") // a separate lock is free
 		if err != nil {
 			t.Fatal(err)
 		}

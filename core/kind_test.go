@@ -58,9 +58,9 @@ func (s exclusiveOnly) Acquire(ctx context.Context, ask driver.AcquireRequest) (
 	return s.Store.Acquire(ctx, ask)
 }
 
-// What a store never serves is a mistake of its caller and no outage, which would be tried
-// again, or have handlers run without their lock. Callers behind that ask for something
-// else are not told about it.
+// A kind of lock that a store never serves is a mistake of its caller. Treated as an
+// outage it would be tried again, or handlers would run without their lock. Later callers
+// with another kind of request do not get the error.
 func TestWhatAStoreNeverServesIsNoOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLocker(t, exclusiveOnly{memstore.New()})

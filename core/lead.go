@@ -23,7 +23,7 @@ const (
 // one leads as soon as the lease has ended ([Watchdog]).
 //
 //	err := core.Lead(ctx, locker, "leader/mailer", func(ctx context.Context) error {
-//		token := core.LeaseFromContext(ctx).Token() // fences what the leader writes
+//		token := core.LeaseFromContext(ctx).Token() // fences the leader's writes
 //		return deliver(ctx, token)                  // until ctx ends
 //	})
 //
@@ -31,7 +31,7 @@ const (
 // return. Another process may lead before it does: what fn writes needs the fencing
 // token ([Lease.Token]). Lead then waits for the lock again, and runs fn once more when
 // it holds the lock anew. So it does after [MaxHold], which makes leaders take turns.
-// What fn returned after a loss does not count.
+// The result of fn after a loss does not count.
 //
 // Lead returns
 //
@@ -45,7 +45,7 @@ const (
 //
 // While the store cannot be reached, or refuses the request, Lead tries again, after
 // pauses of 0.1 s that grow to 5 s. It logs the cause at once and then once a minute
-// ([log/slog]). A panic of fn passes through, after the release. The options are those of
+// ([log/slog]). A panic of fn passes through, after the release. It accepts the options of
 // [Locker.Lock]. [Wait] has no effect; [Shared] and [Permits] are refused ([ErrConfig]),
 // because several processes would lead at the same time, and so are [Newest] and [OneWaiter].
 func Lead(ctx context.Context, l *Locker, key string, fn func(ctx context.Context) error, opts ...Option) error {
@@ -90,7 +90,7 @@ func Lead(ctx context.Context, l *Locker, key string, fn func(ctx context.Contex
 
 // lead runs fn under a lease, and reports whether the lock was lost meanwhile.
 func lead(ctx context.Context, lease *Lease, fn func(context.Context) error) (lost bool, err error) {
-	defer lease.Release(ctx) //nolint:errcheck // a loss is read from Err; the rest is told to the observer
+	defer lease.Release(ctx) //nolint:errcheck // Err reports a loss; the observer gets the rest
 	err = fn(lease.Context())
 	lostBy := lease.Err()
 	return lostBy != nil && !errors.Is(lostBy, ErrReleased), err

@@ -218,8 +218,8 @@ func TestLeadReturnsWhatDoesNotPassByItself(t *testing.T) {
 	})
 }
 
-// Otherwise a locker whose locks are waited for no longer than a second would be
-// without a leader in the pauses.
+// Otherwise a locker would be without a leader in the pauses if it waits for its locks
+// no longer than a second.
 func TestLeadWaitsForAsLongAsItTakes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := memstore.New()
@@ -236,7 +236,8 @@ func TestLeadWaitsForAsLongAsItTakes(t *testing.T) {
 	})
 }
 
-// A process that cannot ask for the lock must not look like one that waits for its turn.
+// A process that cannot ask for the lock must not look like a process that waits for its
+// turn.
 func TestLeadLogsWhyItCannotLeadAtOnceAndThenOnceAMinute(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		text := logtest.Default(t).String

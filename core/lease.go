@@ -17,13 +17,12 @@ import (
 
 // Lease is a hold on one lock ([Locker.Lock]) or on several ([Locker.LockAll]). It
 // is valid until it is released or lost. [Lease.Context] ends in either case. The
-// fencing token ([Lease.Token]) protects what the context cannot.
+// fencing token ([Lease.Token]) protects writes that the context cannot stop.
 //
-// Re-entry follows the context. To lock a key again under [Lease.Context] adds a
-// hold, which has a Lease of its own. The lock is released with the last hold, in
-// any order. The context is therefore the right to enter: goroutines that share it
-// do not exclude each other. The options [TTL], [Watchdog] and [MaxHold] of the
-// inner call do not apply.
+// Re-entry follows the context. To lock a key again under [Lease.Context] adds a hold
+// with another Lease. The lock is released with the last hold, in any order. The
+// context is therefore the right to enter: goroutines that share it do not exclude each
+// other. The options [TTL], [Watchdog] and [MaxHold] of the inner call do not apply.
 //
 // A Lease is safe for concurrent use.
 //
@@ -33,11 +32,11 @@ import (
 // empty text, [Lease.Keys] no keys, [Lease.Deadline] the zero time and
 // [Lease.Context] returns [context.Background].
 type Lease struct {
-	config *config // with which it was taken
+	config *config // of the call that took it
 	parent context.Context
 
-	// The locks, unless more has several. One whose Holder is this lease was taken by
-	// it; others were re-entered.
+	// The locks, unless more has several. The lease took a lock if it is the lock's Holder,
+	// and re-entered the lock otherwise.
 	one [1]*lock.Waiter
 	own lock.Waiter // the only lock of most leases, saves an allocation
 
@@ -91,7 +90,7 @@ func (lease *Lease) locks() []*lock.Waiter {
 	return lease.one[:]
 }
 
-// observation is what the observer wants to know about the lease; nil: nothing.
+// observation has the data for the observer of the lease; nil: there is no observer.
 func (lease *Lease) observation() *observe.Observation {
 	if m := lease.more.Load(); m != nil && m.observed {
 		return &m.obs
@@ -109,7 +108,7 @@ func (lease *Lease) needMore() *more {
 	return m
 }
 
-// outer is the lease under which this one was taken, or nil.
+// outer is the enclosing lease, or nil.
 func (lease *Lease) outer() *Lease { return LeaseFromContext(lease.parent) }
 
 // around is outer. hidden says that the context does not show that lease, only the request
@@ -151,9 +150,9 @@ func (lease *Lease) Keys() []string {
 // re-entry keeps the token. Of several locks it is the token of [Lease.Key]; see
 // [Lease.TokenFor].
 //
-// The token of a shared hold lies between those of the exclusive holders before and
-// after it ([Shared]). Tokens of permits are different, and no more: give them to no
-// fence ([Permits]).
+// The token of a shared hold lies between the tokens of the exclusive holders before
+// and after it ([Shared]). Tokens of permits only differ from each other: give them to
+// no fence ([Permits]).
 func (lease *Lease) Token() int64 {
 	if lease == nil {
 		return 0
@@ -172,11 +171,11 @@ func (lease *Lease) TokenFor(key string) (int64, bool) {
 	return 0, false
 }
 
-// Deadline returns until when the lease is valid without another renewal. It is the
-// time at which the last confirmed acquire or renewal was sent, plus the lease,
-// less a margin for clock drift (1 % of the lease and 2 ms), on the monotonic
-// clock. The rule is that of the Redlock description (redis.io, "Distributed Locks
-// with Redis"). Of several locks it is the earliest. A renewal moves it.
+// Deadline returns until when the lease is valid without another renewal. It is the send time of
+// the last confirmed acquire or renewal, plus the lease, less a margin for clock drift (1 % of
+// the lease and 2 ms), on the monotonic clock. The rule comes from the Redlock description
+// (redis.io, "Distributed Locks with Redis"). Of several locks it is the earliest. A renewal
+// moves it.
 //
 // A lease that began with an offer of the store, by the message of a release
 // (Offerer in package driver), is valid for 1.5 to 3 s at first. Its first renewal follows after
@@ -243,10 +242,10 @@ func (lease *Lease) Check(ctx context.Context) error {
 // Release gives up this hold. With the last hold of a lock the lock goes to the
 // next waiter of this process, or back to the store.
 //
-// Release uses only the values of ctx: it works also when ctx has ended. It waits
-// for the store for at most 2 s. What is not released by then, the locker releases
-// in the background. Release may be called more than once; every call returns the
-// result of the first.
+// Release uses only the values of ctx: it works also when ctx has ended. It waits for
+// the store for at most 2 s. After that the locker releases the remaining locks in the
+// background. Release may be called more than once; every call returns the result of
+// the first.
 //
 // Release returns an error that matches [ErrLost] (or [ErrMaxHold], if that ended
 // the lease) if this process did not hold the lock any more: another process may
@@ -262,7 +261,7 @@ func (lease *Lease) Release(ctx context.Context) error {
 	return lease.release(ctx, false)
 }
 
-// release is [Lease.Release]. behind says not to wait for the store.
+// release is [Lease.Release]. If behind is set, it does not wait for the store.
 func (lease *Lease) release(ctx context.Context, behind bool) error {
 	lease.mu.Lock()
 	first := lease.stage == unreleased

@@ -21,10 +21,10 @@ func (lease *Lease) Context() context.Context {
 	return (*leaseContext)(lease)
 }
 
-// LeaseFromContext returns the lease under which ctx runs; of several it returns
-// the innermost. It returns nil outside of a lock, and in a handler that a guard
-// let through without a lock ([FailOpen], a route that did not match, the Skipper
-// of an adapter). The methods of a nil lease do not panic; see [Lease].
+// LeaseFromContext returns the lease of ctx, the innermost if there are several. It returns
+// nil outside of a lock, and in a handler that a guard let through without a lock
+// ([FailOpen], a route that did not match, the Skipper of an adapter). The methods of a nil
+// lease do not panic; see [Lease].
 //
 // In a handler of gin, pass c.Request.Context(). LeaseFromContext finds the lease in a
 // *gin.Context too, and so do [Check], [Commit] and [Fences]. But that context does not end
@@ -36,10 +36,10 @@ func LeaseFromContext(ctx context.Context) *Lease {
 
 type leaseKey struct{}
 
-// leaseContext is the Lease as a context.Context: no allocation of its own.
-// Once a caller asks for the channel there is a context of the standard library
-// inside, so that contexts derived from this one attach to it without a
-// goroutine and context.Cause finds the cause.
+// leaseContext is the Lease as a context.Context, without a further allocation. Once a
+// caller asks for the channel there is a context of the standard library inside, so
+// that contexts derived from this one attach to it without a goroutine and
+// context.Cause finds the cause.
 type leaseContext Lease
 
 func (c *leaseContext) Deadline() (time.Time, bool) { return c.parent.Deadline() }

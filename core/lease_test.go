@@ -52,7 +52,7 @@ func (f startFunc) Start(ctx context.Context, _ observe.Operation) (context.Cont
 	return ctx, f(ctx)
 }
 
-// The observer may release the lease of whose release it hears.
+// The observer may release the lease in the callback that reports its release.
 func TestAnObserverMayReleaseALeaseThatIsReleased(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStore()

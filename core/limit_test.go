@@ -25,9 +25,8 @@ func tenant(_ context.Context, req core.Request) (string, error) {
 // of is a request of a principal for an account.
 func of(principal, id string) request { return request{"X-Tenant": principal, "id": id} }
 
-// enter runs a request on a goroutine of its own until the returned function is
-// called, and waits until nothing goes on any more: it is in its handler, or
-// waits for its lock.
+// enter runs a request on another goroutine until the returned function is called, and
+// waits until nothing goes on any more: it is in its handler, or waits for its lock.
 func (w *world) enter(ctx context.Context, g *core.Guard, req core.Request) (leave func()) {
 	w.Helper()
 	gate := make(chan struct{})
@@ -64,7 +63,7 @@ func TestAPrincipalHoldsAndWaitsForSoManyLocksAtMost(t *testing.T) {
 		if got := w.ledger.String(); !strings.HasSuffix(got, "r rejected principal-limit") {
 			w.Errorf("observed %s", got)
 		}
-		// Another principal has a limit of its own.
+		// Another principal has a separate limit.
 		w.holding(g, of("b", "3"), func() {})
 
 		// To wait for a lock that one has takes no further lock: it is granted

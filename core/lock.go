@@ -75,7 +75,7 @@ func (l *Locker) take(
 	}
 	now := start
 	if nested {
-		// The holder of the key may be waiting for one of ours.
+		// The holder of the key may wait for a lock of ours.
 		if start == 0 {
 			start = l.locks.Clock.Now()
 		}

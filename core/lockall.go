@@ -81,8 +81,8 @@ func (l *Locker) lockSeveral(ctx context.Context, keys []string, c *config) (*Le
 	return lease, nil
 }
 
-// lostCause is the cause with which a lease that is being taken has ended
-// already, or an error that nothing matches.
+// lostCause is the cause of a lease that has ended before all its locks were taken, or
+// an error that nothing matches.
 func (lease *Lease) lostCause() error {
 	lease.mu.Lock()
 	defer lease.mu.Unlock()

@@ -17,8 +17,8 @@ import (
 const maxKey = 512
 
 // Locker takes locks from a [Store]. It keeps the queue of local callers for each
-// key, renews the leases that it has granted, and cleans up after requests whose
-// outcome is unknown. Make it with [New]; the zero value is not usable.
+// key, renews the leases that it has granted, and cleans up after requests with an
+// unknown outcome. Make it with [New]; the zero value is not usable.
 //
 // Use one Locker for a process and a store: only callers of the same Locker share a
 // queue, re-enter each other's locks and hand locks over in memory. A Locker is
@@ -139,7 +139,7 @@ func (l *Locker) Do(ctx context.Context, key string, fn func(ctx context.Context
 	if err != nil {
 		return err
 	}
-	defer lease.Release(ctx) // its error is told to the observer; a loss is read from Err below
+	defer lease.Release(ctx) // the observer gets its error; Err below reports a loss
 	err = fn(lease.Context())
 	if lost := lease.Err(); lost != nil && !errors.Is(lost, ErrReleased) && !errors.Is(err, lost) {
 		err = errors.Join(err, lost)
@@ -153,8 +153,8 @@ type Holding struct {
 	Key string
 	// Held says that a caller of this process holds the lock.
 	Held bool
-	// Kind says with whom the holder can hold it at the same time: "exclusive",
-	// "shared" ([Shared]) or "permit" ([Permits]). It is empty if Held is false.
+	// Kind is the kind of the hold: "exclusive", "shared" ([Shared]) or "permit"
+	// ([Permits]). It is empty if Held is false.
 	Kind string
 	// AtMost is how many permits there are, for the kind "permit".
 	AtMost int
@@ -163,8 +163,7 @@ type Holding struct {
 	Since time.Time
 	// Token is the fencing token of the present holder; 0 if Held is false.
 	Token int64
-	// Rule is the name under which the lock was taken ([Name], or the guard's); it
-	// may be empty.
+	// Rule is the name of the call or guard that took the lock ([Name]); it may be empty.
 	Rule string
 	// Holds is how many holds the lock has: 1, and one more for each re-entry, and of
 	// a lock that callers of this process share, one for each of them.

@@ -1060,7 +1060,7 @@ func TestChecksAreNotCountedAsRenewals(t *testing.T) {
 		s.Intercept(func(memstore.Request) memstore.Fault { return memstore.Unreachable })
 		wantErr(t, one.Check(t.Context()), core.ErrUnavailable)
 		s.Intercept(nil)
-		fixed, err := l.LockAll(t.Context(), []string{"a", "b"}, core.TTL(time.Minute)) // whose leases are made longer at the end
+		fixed, err := l.LockAll(t.Context(), []string{"a", "b"}, core.TTL(time.Minute)) // its leases are made longer at the end
 		wantErr(t, err, nil)
 		for _, h := range l.Held() {
 			if h.Renewals != 0 {

@@ -17,8 +17,8 @@ type Loss = observe.Loss
 
 // Hashed is a text that identifies a user: a key, a principal. Printed, logged by
 // log/slog or marshaled, it shows its hash. string(h) is the text itself.
-// core.Hashed("account/42").Hash() is the hash by which logs and traces name the
-// lock account/42. Its methods are described at [observe.Hashed].
+// core.Hashed("account/42").Hash() is the hash of the lock account/42 in logs and
+// traces. Its methods are described at [observe.Hashed].
 type Hashed = observe.Hashed
 
 // reasons are the reasons of a loss by the reasons of package lock.
@@ -84,8 +84,8 @@ func (h *holder) Renewed(w *lock.Waiter, err error, took time.Duration) {
 	}
 }
 
-// lostAtRelease tells OnLost, and returns what to tell the observer. If there is neither, it
-// leaves the context alone, whose request may have ended.
+// lostAtRelease calls OnLost, and returns the loss for the observer. If there is neither, it
+// does not touch the context, because its request may have ended.
 func (lease *Lease) lostAtRelease(w *lock.Waiter, reason observe.LossReason) *Loss {
 	if lease.config.onLost == nil && lease.config.locker.base.observer == nil {
 		return nil

@@ -19,7 +19,7 @@ import (
 	"github.com/interlock-go/interlock/internal/logtest"
 )
 
-// losses notes what is told about lost leases: as OnLost, or as an Observer.
+// losses records reports of lost leases, as OnLost or as an Observer.
 type losses struct {
 	mu   sync.Mutex
 	told []core.Loss
@@ -31,7 +31,7 @@ func (l *losses) add(x core.Loss) {
 	l.told = append(l.told, x)
 }
 
-// all returns what was told, once nothing goes on any more.
+// all returns the recorded calls, once nothing runs any more.
 func (l *losses) all() []core.Loss {
 	synctest.Wait()
 	l.mu.Lock()
@@ -226,7 +226,7 @@ func TestThereIsNothingToCheckWithoutALease(t *testing.T) {
 		logtest.Default(w.T)
 		never := func() error { w.Error("committed"); return nil }
 		wantErr(w.T, core.Commit(w.Context(), never), core.ErrNoLease)
-		// Unless the rule was told that it is no condition.
+		// Unless an option of the rule makes it no condition.
 		w.down(core.ErrUnavailable)
 		committed := false
 		core.Serialize(w.locker, "account/{id}", core.FailOpen()).Do(w.Context(), one, func(ctx context.Context) bool {
@@ -328,7 +328,7 @@ func TestAnAnswerAndALossAtTheSameMoment(t *testing.T) {
 				wg.Go(func() {
 					left := false
 					refusal := g.Do(w.Context(), request{"id": fmt.Sprint(i)}, func(ctx context.Context) bool {
-						time.Sleep(lease - lease/100 - 2*time.Millisecond) // at which the lease ends
+						time.Sleep(lease - lease/100 - 2*time.Millisecond) // the end of the lease
 						left = adapter.BeginAnswer(ctx, true)
 						return left
 					})

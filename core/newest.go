@@ -11,12 +11,13 @@ import (
 // Newest lets the newest caller of a key take the place of the callers that came before it:
 // the next message of a chat, the last of several saves. The newest caller goes before all
 // that wait, in all processes. A caller with the option that came before it and still waits gets
-// [ErrSuperseded] at once. A holder with the option is told by the end of its context, with cause
-// ErrSuperseded. The holder has to stop then, because the newest caller waits for it: there are never two holders.
-// The lease of the holder stays valid and is renewed until it is released, so that the holder can
-// write what it has; [Lease.Err] and [Lease.Check] return nil. Only callers with the option are superseded.
+// [ErrSuperseded] at once. The context of a holder with the option ends, with cause ErrSuperseded.
+// The holder has to stop then, because the newest caller waits for it: there are never two
+// holders. The lease of the holder stays valid and is renewed until it is released, so that the
+// holder can save its work; [Lease.Err] and [Lease.Check] return nil. Only callers with the option
+// are superseded.
 //
-// Callers of one process need no store for that. Between processes a caller is told by a message,
+// Callers of one process need no store for that. Between processes a message informs the caller
 // within milliseconds. If the message is lost, a caller that waits finds out within a second, and
 // a holder with the next renewal, at a third of the lease. Newest includes [Attentive].
 //
@@ -38,10 +39,11 @@ func Newest() Option {
 // OneWaiter lets one caller wait for a key, in all processes. While it waits, a further
 // caller with the option gets [ErrQueueFull] at once, and does not wait in vain. In a
 // process the caller counts all callers that wait, as [MaxWaiters](1) does. Of the other processes it counts callers with the option.
-// The place of a waiter whose process died is free after 1.5 s; so is the place of a waiter that
-// left while the store could not be told.
+// If the process of a waiter died, its place is free after 1.5 s. The same holds for a waiter that
+// left while the store could not be reached.
 //
-// The stores and the other options are as for [Newest], with which it cannot be combined. Default: any number waits.
+// The stores and the other options are as for [Newest]. The two cannot be combined. Default: any
+// number waits.
 func OneWaiter() Option {
 	return option(func(c *config) {
 		c.setLine(driver.OneWaiter)
@@ -58,7 +60,7 @@ func (c *config) setLine(line driver.Line) {
 	c.terms.Line = line
 }
 
-// checkLine returns an error for a line in which no caller can stand.
+// checkLine returns an error for a line that no caller can join.
 func (c *config) checkLine() error {
 	name := lines[c.terms.Line]
 	switch {

@@ -46,7 +46,7 @@ func TestTheNewestCallerDoesNotTakeTheNumberOfTheOneBefore(t *testing.T) {
 }
 
 // The store says that a caller is not the newest any more after its process has released the lock.
-// The caller behind it looks then, and waits in its place.
+// The next caller looks then, and waits in its place.
 func TestACallerBehindOneThatWasSupersededIsNotForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := memstore.New()
@@ -72,8 +72,8 @@ func TestACallerBehindOneThatWasSupersededIsNotForgotten(t *testing.T) {
 	})
 }
 
-// The only waiter behind a caller of its process that gets the lock says so to the store, and keeps
-// a second one out.
+// The only waiter announces itself to the store when another caller of its process gets the lock,
+// and keeps a second waiter out.
 func TestTheOnlyWaiterIsKnownBehindAGrantOnItsWay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := memstore.New()

@@ -23,7 +23,7 @@ type caller struct {
 	err   error
 }
 
-// comes has a caller come, and returns when it waits, or has what it gets.
+// comes starts a caller, and returns when the caller waits or has its result.
 func comes(t *testing.T, ctx context.Context, l *core.Locker, opts ...core.Option) *caller { //nolint:revive // t first
 	t.Helper()
 	c := &caller{T: t, done: make(chan struct{})}
@@ -190,7 +190,8 @@ func TestCallersOfTheHoldersProcessAreOrderedWithOthers(t *testing.T) {
 	})
 }
 
-// A newest caller follows a holder of its own process, and is asked about by its own number.
+// A newest caller follows a holder of the same process, and queries name it by its number,
+// not the holder's.
 func TestTheNewestCallerIsNotSupersededForTheHolderBefore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := memstore.New()
@@ -244,7 +245,8 @@ func TestAHintThatComesBeforeTheAnswerIsHeeded(t *testing.T) {
 	})
 }
 
-// A newest caller does not take what was granted to a caller in turn, whom the store has not numbered.
+// A newest caller does not take a grant for a caller in turn: the store has not numbered that
+// caller.
 func TestTheNewestCallerHasARequestOfItsOwn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := memstore.New()
@@ -264,7 +266,7 @@ func TestTheNewestCallerHasARequestOfItsOwn(t *testing.T) {
 	})
 }
 
-// What is not told a caller finds out.
+// A caller finds out by itself if the message is lost.
 func TestALostHintDelaysTheNewestCaller(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := memstore.New()

@@ -14,8 +14,7 @@ import (
 	"github.com/interlock-go/interlock/core/observe"
 )
 
-// diary is an Observer that writes down everything it is told, with the name
-// under which the lock was asked for.
+// diary is an Observer that records each call with the name of the lock request.
 type diary struct{ ledger }
 
 func (d *diary) Start(ctx context.Context, op observe.Operation) (context.Context, observe.Observation) {

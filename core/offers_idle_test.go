@@ -101,7 +101,7 @@ func TestNoCallerWaitsForALockThatIsFree(t *testing.T) {
 				all.Go(func() { w.call(l) })
 				time.Sleep(2*time.Millisecond + w.ms(10))
 				if w.n(30) == 0 {
-					time.Sleep(driver.OfferLasts / 2) // those that wait have to ask
+					time.Sleep(driver.OfferLasts / 2) // waiting callers have to ask
 				}
 			}
 			all.Wait()

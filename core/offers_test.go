@@ -17,8 +17,8 @@ import (
 	"github.com/interlock-go/interlock/core/memstore"
 )
 
-// offering is a store in memory as one process sees it, whose offers a test can hold up, repeat
-// and forge.
+// offering is a store in memory as one process sees it. A test can hold up, repeat and forge
+// its offers.
 type offering struct {
 	*memstore.Store
 	lost     bool // offers do not arrive
@@ -88,7 +88,7 @@ func newPair(t *testing.T) *pair {
 	return newPairOn(t, func(seen *offering) core.Store { return seen })
 }
 
-// newPairOn makes a pair whose other process sees the store in another way.
+// newPairOn makes a pair, and gives the other process another view of the store.
 func newPairOn(t *testing.T, see func(seen *offering) core.Store) *pair {
 	store := memstore.New()
 	p := &pair{t: t, store: store, holder: newLocker(t, store), seen: &offering{Store: store}}
@@ -169,7 +169,8 @@ func TestAMessageOfTheReleaseIsTheGrant(t *testing.T) {
 	})
 }
 
-// What is older than half an offer, or gone, makes a request in place of the offer.
+// If the anchor is older than half an offer, or missing, the process sends a request in
+// place of the offer.
 func TestAnOfferIsAskedForByItsTokenWhereItCannotBeTaken(t *testing.T) {
 	for name, opts := range map[string][]core.Option{
 		"the last answer is too old": nil, "a fixed lease": {core.TTL(time.Minute)}, "an attentive caller": {core.Attentive()},
@@ -442,8 +443,8 @@ func TestAnOfferDoesNotOutlastASleepOfTheMachine(t *testing.T) {
 	}
 }
 
-// unruly is a store in memory as a process sees it whose requests, replies and offers come late,
-// again, in another order, or not at all.
+// unruly is a store in memory as a process sees it. Requests, replies and offers arrive late,
+// repeated, in another order, or not at all.
 type unruly struct {
 	*memstore.Store
 	rand func(n int) int
@@ -490,7 +491,7 @@ func (s unruly) Watch(key string, since time.Time, wake func(driver.Signal)) (st
 	return s.Store.Watch(key, since, func(sig driver.Signal) { time.AfterFunc(s.delay(), func() { wake(sig) }) })
 }
 
-// Acquire sends some requests again, whose first copy comes late.
+// Acquire sends some requests twice; the first copy arrives late.
 func (s unruly) Acquire(ctx context.Context, req driver.AcquireRequest) (driver.Reply, error) {
 	if s.rand(30) != 0 {
 		return s.Store.Acquire(ctx, req)
@@ -580,7 +581,7 @@ func TestOffersLeaveOneHolder(t *testing.T) {
 			if sections < 20 {
 				t.Errorf("seed %d: %d sections", seed, sections)
 			}
-			time.Sleep(time.Minute) // what is late comes
+			time.Sleep(time.Minute) // late messages arrive
 		})
 	}
 }

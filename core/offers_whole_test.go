@@ -280,7 +280,7 @@ func TestAnOfferIsPassedOnAgainWhenTheStoreIsNotReady(t *testing.T) {
 	})
 }
 
-// A caller that does not wait asks for no offer. The caller behind it has the turn of the process.
+// A caller that does not wait asks for no offer. The next caller has the turn of the process.
 func TestACallerThatDoesNotWaitLeavesTheOfferToTheNext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPair(t)

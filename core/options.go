@@ -11,9 +11,9 @@ import (
 )
 
 // Option changes how locks are taken. Every function of this package that takes
-// options takes these: [New], [Serialize] ([NewGuard]) and [Locker.Lock]. An option
-// of a call overrides that of its guard, and an option of a guard overrides that of
-// the locker.
+// options takes these: [New], [Serialize] ([NewGuard]) and [Locker.Lock]. An option of
+// a call overrides the same option of its guard, and an option of a guard overrides the
+// same option of the locker.
 //
 // If an option cannot work, the function that gets it returns an error that matches
 // [ErrConfig]. A nil option has no effect. Each option states its default. An option
@@ -53,8 +53,8 @@ func (o requestOption) applyToGuard(c *config)  { o(c) }
 func (o lockerOption) applyToLocker(c *config)  { o(c) }
 func (o guardOption) applyToGuard(c *config)    { o(c) }
 
-// config is the sum of the options that apply to a lock. It is immutable once
-// made, and shared by all the calls that give no options of their own.
+// config is the sum of the options that apply to a lock. It is immutable once made, and
+// shared by all the calls without options.
 type config struct {
 	err error // the first bad option; reported where they are applied
 
@@ -149,8 +149,8 @@ func (c *config) begin() {
 	c.ttl, c.watchdog, c.kindSet = 0, 0, false
 }
 
-// finish settles what several options decide together, after all of a list are
-// applied. base is what they were applied to.
+// finish sets the values that depend on several options, after all of a list are
+// applied. base is the config before them.
 func (c *config) finish(base *config) error {
 	switch {
 	case c.err != nil:
@@ -189,8 +189,8 @@ func Wait(d time.Duration) Option {
 }
 
 // TTL asks for a fixed lease, which is never renewed: the lock ends after d, even
-// if the work still runs. Other libraries call TTL or expiry what they renew; that
-// is [Watchdog] here.
+// if the work still runs. In other libraries TTL or expiry is a lease that is renewed;
+// that is [Watchdog] here.
 //
 // d is at least 10 ms and at most 31 days. The context of the lease ends a little
 // before d (by 1 % of d and 2 ms). The lock stays until the store ends it after d,
@@ -227,13 +227,13 @@ func MaxHold(d time.Duration) Option {
 	return option(func(c *config) { c.set(&c.terms.MaxHold, "MaxHold", d, 1, clock.LongestTime) })
 }
 
-// MaxWaiters bounds how many callers of this process wait for one key, behind its
-// holder. One more caller gets [ErrQueueFull] at once. The caller that asks the
-// store at the moment does not count, unless the store has said that another
-// process holds the lock. Callers that want places ([Shared], [Permits]) count only when
-// the store has said that they have to wait: until then they may stand in the queue, and
-// callers behind more than n others get ErrQueueFull when the store says so. n is at
-// least 1. Default: no bound.
+// MaxWaiters bounds how many callers of this process wait for one key, not counting its
+// holder. One more caller gets [ErrQueueFull] at once. The caller that asks the store at
+// the moment does not count, unless the store has said that another process holds the
+// lock. Callers that want places ([Shared], [Permits]) count only when the store has
+// said that they have to wait: until then they may stand in the queue, and callers with
+// more than n others before them get ErrQueueFull when the store says so. n is at least
+// 1. Default: no bound.
 func MaxWaiters(n int) Option {
 	return option(func(c *config) {
 		if n < 1 {
@@ -251,19 +251,18 @@ func Name(s string) Option {
 	return option(func(c *config) { c.name = s })
 }
 
-// OnLost sets a function that the locker calls, on a goroutine of its own, whenever
-// a lease is lost: while it is held, after its context has ended, or when its
-// release finds that the lock was already another owner's. Use it to raise an
-// alert. Up to 256 calls run at the same time; [Locker.Undelivered] counts calls that are
-// dropped because too many have not returned. If f panics, the panic is logged through [slog.Default] with its
-// stack, at most once a minute, and ends there. f must be safe for concurrent use.
-// Default: none.
+// OnLost sets a function that the locker calls, on a separate goroutine, whenever a lease is lost:
+// while it is held, after its context has ended, or when its release finds that the lock was
+// already another owner's. Use it to raise an alert. Up to 256 calls run at the same time;
+// [Locker.Undelivered] counts calls that are dropped because too many have not returned. If f
+// panics, the panic is logged through [slog.Default] with its stack, at most once a minute, and
+// ends there. f must be safe for concurrent use. Default: none.
 func OnLost(f func(Loss)) Option {
 	return option(func(c *config) { c.onLost = f })
 }
 
-// WithObserver sets the observer that is told what happens to locks. Package otellock
-// has one; [observe.Observer] says how another is written. Default: none.
+// WithObserver sets the observer. The locker calls it on events of locks. Package
+// otellock has one; [observe.Observer] says how another is written. Default: none.
 func WithObserver(o observe.Observer) LockerOption {
 	return lockerOption(func(c *config) { c.observer = o })
 }
@@ -293,10 +292,10 @@ func NestedWait(d time.Duration) LockerOption {
 // maxService is the length of the longest name or version of a service, in bytes.
 const maxService = 128
 
-// Service says to which service, in which version, the locker belongs. If the store can
-// keep entries about lockers (redisstore can), operators see both beside the host and
-// the process number of each holder and waiter; [Unlisted] has more. Both texts have at
-// most 128 bytes, and may be empty. Default: both are empty.
+// Service sets the name and version of the service that the locker belongs to. If the
+// store can keep entries about lockers (redisstore can), operators see both, with the
+// host and the process number, for each holder and waiter; [Unlisted] has more. Both
+// texts have at most 128 bytes, and may be empty. Default: both are empty.
 func Service(name, version string) LockerOption {
 	return lockerOption(func(c *config) {
 		if len(name) > maxService || len(version) > maxService {

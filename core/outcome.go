@@ -14,7 +14,7 @@ type outcomeReport struct {
 	inside atomic.Bool // a guard further inside has reported
 }
 
-// handler returns the context for the guard's handler, in which guards report first.
+// handler returns the context for the guard's handler. Guards report in it first.
 func (o *outcomeReport) handler(ctx context.Context) context.Context {
 	return context.WithValue(ctx, carrier.Reporter, func(refusal *Refusal) {
 		o.inside.Store(true)

@@ -36,7 +36,7 @@ func (s *slowFirst) Acquire(ctx context.Context, req driver.AcquireRequest) (dri
 	return driver.Reply{}, driver.ErrPending
 }
 
-// How long one caller is ready to wait for the store says nothing to the callers behind it.
+// The patience of one caller with the store says nothing about the callers after it.
 func TestAnImpatientCallerDoesNotFailTheCallersBehindIt(t *testing.T) {
 	for name, returns := range map[string]bool{"the try fails at its deadline": true, "the try fails after its caller has left": false} {
 		t.Run(name, func(t *testing.T) {
@@ -63,8 +63,8 @@ func TestAnImpatientCallerDoesNotFailTheCallersBehindIt(t *testing.T) {
 	}
 }
 
-// The callers behind it whose own time has come are told that the store did not answer,
-// each at its own time, and not that the lock is held.
+// At the end of its wait each caller after it gets the error that the store did not
+// answer, and not that the lock is held.
 func TestCallersOfAStoreThatDoesNotAnswerLeaveAtTheirOwnTimes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memstore.New()

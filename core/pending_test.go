@@ -80,8 +80,7 @@ func TestAReleaseOfWhichTheStoreSaysThatItIsNotReadyIsUnavailable(t *testing.T) 
 	})
 }
 
-// away is a store of two servers, of which one hangs: that of keys that begin with
-// "bad".
+// away is a store of two servers. The server for keys that begin with "bad" hangs.
 func away(r memstore.Request) memstore.Fault {
 	if !strings.HasPrefix(r.Key, "bad") {
 		return memstore.Fault{}
@@ -147,8 +146,8 @@ func TestTheReaperLooksAfterABoundedNumberOfOwners(t *testing.T) {
 	})
 }
 
-// How long callers of keys on a healthy server take while 10,000 releases are owed
-// to one that hangs, and more come.
+// How long callers of keys on a healthy server take while another server hangs with
+// 10,000 releases outstanding, and more come.
 func BenchmarkHealthyKeysBesideAServerThatHangs(b *testing.B) {
 	s := newStore()
 	s.Intercept(away)
@@ -175,7 +174,7 @@ func BenchmarkHealthyKeysBesideAServerThatHangs(b *testing.B) {
 	start := time.Now()
 	for i := 0; b.Loop(); i++ {
 		// A caller comes every half millisecond, whatever became of the one before:
-		// a time in which all of them stand still counts for each.
+		// a pause of all of them counts for each.
 		begin := start.Add(time.Duration(i) * 500 * time.Microsecond)
 		time.Sleep(time.Until(begin))
 		lease, err := l.Lock(ctx, fmt.Sprint("good", i%1000))

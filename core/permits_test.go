@@ -104,8 +104,8 @@ func TestWaitersGetManyPermitsWithinAFewRoundTrips(t *testing.T) {
 	}
 }
 
-// Each of several requests that are on their way together has an outcome and an owner of
-// its own: what was executed without a reply is released again.
+// Requests that are on their way together have separate outcomes and owners: a permit of
+// a request without a reply is released again.
 func TestPermitsWhoseRepliesAreLostAreFreeAgain(t *testing.T) {
 	onSlowLink(t, func(t *testing.T, store *memstore.Store, l *core.Locker) {
 		var mu sync.Mutex
@@ -195,7 +195,7 @@ func TestManyWaitersAskForFewPermitsOneByOne(t *testing.T) {
 	})
 }
 
-// An answer that takes long keeps no caller behind it from asking.
+// A late answer keeps no later caller from asking.
 func TestASlowAnswerDelaysNoCallerBehindIt(t *testing.T) {
 	onSlowLink(t, func(t *testing.T, store *memstore.Store, l *core.Locker) {
 		var n atomic.Int32
@@ -314,7 +314,8 @@ func TestTriesForPlacesOnTheirWayBackAskAgainTogether(t *testing.T) {
 }
 
 // A process asks for several permits at once, and gives an exclusive caller its turn all
-// the same: of its own process in the order of the queue, of another by the store's list.
+// the same. The queue orders callers of the same process, the store's list callers of
+// others.
 func TestManyPermitsOvertakeNoExclusiveCaller(t *testing.T) {
 	for name, own := range map[string]bool{"of the process": true, "of another process": false} {
 		t.Run(name, func(t *testing.T) {

@@ -75,17 +75,17 @@ func kindText(kind driver.Kind, atMost int) string {
 	return "Shared"
 }
 
-// Share makes the [Guard] under which requests with the same key run at the same time,
-// but not while a request of a guard made by [Serialize] has that key: readers share,
-// and a writer excludes them. It is Serialize with the option [Shared].
+// Share makes a [Guard] that lets requests with the same key run at the same time, but
+// not while a request of a guard made by [Serialize] has that key: readers share, and a
+// writer excludes them. It is Serialize with the option [Shared].
 func Share(l *Locker, template string, opts ...GuardOption) *Guard {
 	return mustGuard(l, template, Shared(), opts)
 }
 
-// AtMost makes the [Guard] under which at most n requests with the same key run at the
-// same time, in all processes. It is [Serialize] with the option [Permits]. A request
-// that gets no permit within its wait is refused with [reason.Full]. It is no rate
-// limit: it bounds how many requests run, not how many come in a second.
+// AtMost makes a [Guard] that lets at most n requests with the same key run at the same
+// time, in all processes. It is [Serialize] with the option [Permits]. A request that
+// gets no permit within its wait is refused with [reason.Full]. It is no rate limit: it
+// bounds how many requests run, not how many come in a second.
 func AtMost(l *Locker, n int, template string, opts ...GuardOption) *Guard {
 	return mustGuard(l, template, Permits(n), opts)
 }
@@ -121,7 +121,8 @@ func (l *Locker) TryPermit(ctx context.Context, key string, n int, opts ...Optio
 	return l.lockPlace(ctx, key, place{atMost: n, try: true}, opts)
 }
 
-// lockPlace takes a place. What it makes of the options it keeps, if there are none.
+// lockPlace takes a place. If the call has no options, it keeps the resulting config
+// for the next call.
 func (l *Locker) lockPlace(ctx context.Context, key string, place place, opts []Option) (*Lease, error) {
 	if len(opts) == 0 {
 		if c, ok := l.placeConfigs.Load(place); ok {

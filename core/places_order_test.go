@@ -138,7 +138,8 @@ func TestTriesForPlacesWaitTogetherForTheReleaseOfTheirProcess(t *testing.T) {
 	})
 }
 
-// A caller behind another one's request is told what the store says, and nothing before.
+// A caller that waits for another caller's request gets the answer of the store, and no
+// error before it.
 func TestATryWaitsForTheAnswerToTheTryBeforeIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memstore.New()
@@ -150,7 +151,7 @@ func TestATryWaitsForTheAnswerToTheTryBeforeIt(t *testing.T) {
 	})
 }
 
-// No caller is told that all permits are taken by a store that did not say so.
+// No caller gets the error that all permits are taken unless the store has said so.
 func TestTriesThatGetNoAnswerAreNotToldThatPermitsAreTaken(t *testing.T) {
 	for name, c := range map[string]struct {
 		fault memstore.Fault
@@ -188,7 +189,7 @@ func TestTriesThatGetNoAnswerAreNotToldThatPermitsAreTaken(t *testing.T) {
 	}
 }
 
-// closeSoon closes a locker whose leases the test leaves.
+// closeSoon closes a locker although the test has not released its leases.
 func closeSoon(t *testing.T, l *core.Locker) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second)

@@ -235,7 +235,7 @@ func TestASharerThatComesLaterWaitsBehindAWriter(t *testing.T) {
 	})
 }
 
-// What a thousand requests of one process cost the store.
+// The cost for the store of a thousand requests of one process.
 func TestSharersOfOneProcessAreOneHoldOfTheStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := memstore.New()
@@ -389,7 +389,7 @@ func TestHoldsOfAnotherKindUnderAHold(t *testing.T) {
 			t.Fatal(err)
 		}
 		release(t, exclusive)
-		time.Sleep(2 * time.Minute) // what is left is renewed, exclusively
+		time.Sleep(2 * time.Minute) // the remaining hold is renewed, exclusively
 		wantErr(t, under.Err(), nil)
 		_, err = all[1].TryLockShared(t.Context(), "k")
 		wantErr(t, err, core.ErrHeld)
@@ -464,7 +464,7 @@ func TestPermitsAndSharedAreRefusedWhereTheyHaveNoMeaning(t *testing.T) {
 	}
 }
 
-// Redisson #1542: those that wait to share come together after the writer, from all
+// Redisson #1542: the readers that wait come together after the writer, from all
 // processes.
 func TestSharersComeTogetherAfterAWriter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

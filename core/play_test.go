@@ -15,10 +15,10 @@ import (
 	"github.com/interlock-go/interlock/core/memstore"
 )
 
-// play is one run of a small world: a few processes, whose requests, replies and messages arrive when
-// the test says so, and callers that take the lock twice. Usually a play takes what is first: the
-// letter that was posted first, then the next caller that comes, then the release of a holder, then
-// time. A play that leaves the usual order at some steps has a twist for each.
+// play is one run of a small world of a few processes. The test decides when their requests,
+// replies and messages arrive. Each caller takes the lock twice. Usually a play takes the first of
+// these: the letter that was posted first, then the next caller that comes, then the release of a
+// holder, then time. A play that leaves the usual order at some steps has a twist for each.
 type play struct {
 	t      *testing.T
 	store  *memstore.Store
@@ -28,7 +28,7 @@ type play struct {
 	mu      sync.Mutex
 	players []*player
 	callers []*role
-	letters []*letter // in the order in which they were posted
+	letters []*letter // in the order of posting
 	trace   []string
 	began   time.Time
 	since   time.Time     // from when on the lock was free while a caller waited; zero: it was not
@@ -191,7 +191,7 @@ func (p *play) choices() (all []choice) {
 	}
 	for _, d := range []time.Duration{100 * time.Millisecond, 2 * time.Second} {
 		add(fmt.Sprint("time ", d), func() {
-			p.bound += 2 * d // letters are late, and what they cause
+			p.bound += 2 * d // letters are late, and so are their effects
 			time.Sleep(d)
 		})
 	}

@@ -98,7 +98,7 @@ func (p *places) run() {
 	}
 	all.Wait()
 	s.Intercept(nil)
-	time.Sleep(2 * time.Minute) // what was late is done, and cleaned up after
+	time.Sleep(2 * time.Minute) // late requests are carried out, and their effects cleaned up
 	for i, l := range lockers {
 		if n := core.Entries(l); n != 0 {
 			p.Errorf("%d entries are left", n)
@@ -122,7 +122,7 @@ func (p *places) run() {
 	}
 }
 
-// use takes a key in one of the ways that its callers take it.
+// use takes a key in the mode of its callers, at random.
 func (p *places) use(l *core.Locker) {
 	ctx, cancel := context.WithTimeout(p.Context(), time.Millisecond+p.upTo(4*placesLease))
 	defer cancel()

@@ -18,12 +18,11 @@ type Refusal struct {
 	Ran bool
 	// Rule is the name of the guard that refused ([Guard.Name]).
 	Rule string
-	// Profile is the form in which HTTP adapters answer (idempotency.Profile). It is
+	// Profile is the form of answers of HTTP adapters (idempotency.Profile). It is
 	// [reason.IETFDraft] for a refusal of a guard alone.
 	Profile reason.Profile `json:",omitempty"`
-	// Err is the error behind the refusal. Its text may contain the key and
-	// addresses of servers: never show it to a client, and log [Refusal.LogError]
-	// instead.
+	// Err is the error that caused the refusal. Its text may contain the key and addresses
+	// of servers: never show it to a client, and log [Refusal.LogError] instead.
 	Err error `json:"-"`
 
 	keys []string // if they were made
@@ -45,14 +44,14 @@ func (r *Refusal) Retryable() bool {
 
 // ReasonOf returns the reason for an error of a [Guard] or a [Locker]. ctx is the
 // context of the request; its own end counts only if it has ended. ReasonOf returns
-// "" for nil, and [reason.Internal] for an error that is not one of this package.
+// "" for nil, and [reason.Internal] for an error from elsewhere.
 func ReasonOf(ctx context.Context, err error) reason.Reason {
 	switch {
 	case err == nil:
 		return ""
-	case errors.Is(err, ErrHeldByCaller): // the cause of a wait that ended, with other errors beside it
+	case errors.Is(err, ErrHeldByCaller): // the cause of a wait that ended, joined with other errors
 		return reason.HeldByCaller
-	case errors.Is(err, adapter.ErrBodyTimeout): // before ErrKey, in which a KeyFunc may wrap it
+	case errors.Is(err, adapter.ErrBodyTimeout): // before ErrKey: a KeyFunc may wrap it in that
 		return reason.BodyTimeout
 	case errors.Is(err, adapter.ErrBody):
 		return reason.BodyIncomplete
@@ -87,9 +86,8 @@ func ReasonOf(ctx context.Context, err error) reason.Reason {
 		// error carries a context's as well.
 		return reason.Unavailable
 	}
-	// What is left is the end of the request's own context, whose cause can be
-	// any error. A function of the user's that met a time limit of its own is
-	// not that.
+	// The remaining case is the end of the request's own context: its cause can be any
+	// error. A time limit inside a function of the user does not count as that.
 	switch ctx.Err() {
 	case nil:
 		return reason.Internal
@@ -100,7 +98,7 @@ func ReasonOf(ctx context.Context, err error) reason.Reason {
 	}
 }
 
-// refusal is the answer to a request whose handler did not run.
+// refusal is the answer to a request if its handler did not run.
 func (g *Guard) refusal(ctx context.Context, err error) *Refusal {
 	return &Refusal{Reason: ReasonOf(ctx, err), Rule: g.config.name, Err: err}
 }

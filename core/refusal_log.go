@@ -46,7 +46,7 @@ func (r *Refusal) String() string {
 // LogValue implements [slog.LogValuer], with the text of [Refusal.LogError].
 func (r *Refusal) LogValue() slog.Value { return slog.StringValue(r.String()) }
 
-// cause is the text of the error without what identifies a user or a server.
+// cause is the text of the error without names of users and servers.
 func (r *Refusal) cause() string {
 	if r.Err == nil {
 		return ""
@@ -54,7 +54,7 @@ func (r *Refusal) cause() string {
 	text := observe.RootCause(r.Err).Error() // what wraps it names the key
 	switch r.Reason {
 	case reason.BadKey, reason.BodyTooLarge, reason.Misconfigured, reason.Internal, reason.KeyMissing, reason.KeyMalformed, reason.NoPrincipal:
-		text = r.Err.Error() // it says what is to blame: a part of the template, a function
+		text = r.Err.Error() // it names the cause: a part of the template, a function
 		for _, key := range r.keys {
 			text = strings.ReplaceAll(text, strconv.Quote(key), Hashed(key).Hash())
 		}
@@ -78,10 +78,10 @@ func (r *Refusal) cause() string {
 	})
 }
 
-// address is a host with a port, or a host whose address was looked up.
+// address is a host with a port, or a host after its address was looked up.
 var address = regexp.MustCompile(`lookup [\w.-]+|(?:[\w.-]+|\[[0-9A-Fa-f:.%]+\]):\d{1,5}\b`)
 
-// observe starts an observation for what happens outside an acquisition.
+// observe starts an observation for events outside an acquisition.
 func (g *Guard) observe(ctx context.Context, req Request, keys []string) observe.Observation {
 	if g.locker.base.observer == nil {
 		return observe.Observation{}
@@ -98,9 +98,9 @@ func (g *Guard) observe(ctx context.Context, req Request, keys []string) observe
 
 // rejected reports that a request is refused before its lock was
 // asked for: no key could be made of it, or it exceeds a limit. The client's
-// mistakes are the observer's to count; the server's are logged, since
-// the client is not told what is wrong. A principal that is not found is most
-// often the server's mistake, though the client gets a 400.
+// mistakes are the observer's to count; the server's are logged, since the client gets
+// no details. A principal that is not found is most often the server's mistake, though
+// the client gets a 400.
 func (g *Guard) rejected(ctx context.Context, req Request, err error) *Refusal {
 	if o := g.observe(ctx, req, nil); o.Rejected != nil {
 		o.Rejected(err)
@@ -115,9 +115,9 @@ func (g *Guard) rejected(ctx context.Context, req Request, err error) *Refusal {
 	return refusal
 }
 
-// logRefusal logs what the operator of the server has to know, and the client is not told:
-// each refusal that is an error of the server (a status of 500 or 503) has a line. wrong is
-// the text where the guard itself, or a function that it calls, is wrong.
+// logRefusal logs each refusal that is an error of the server (a status of 500 or 503), for
+// the operator: the client gets no details. wrong is the text where the guard itself, or a
+// function that it calls, is wrong.
 func (g *Guard) logRefusal(ctx context.Context, r *Refusal, wrong string) {
 	level, text := slog.LevelWarn, ""
 	switch r.Reason {

@@ -96,7 +96,7 @@ func TestALockerIsListedWhileItIsUsed(t *testing.T) {
 			t.Errorf("%+v", a)
 		}
 
-		// What is not used is not listed, and does nothing.
+		// An unused locker is not listed, and does nothing.
 		time.Sleep(time.Hour)
 		if again, _ := s.announced(); again != n {
 			t.Errorf("an idle locker announced itself %d times in an hour", again-n)
@@ -173,7 +173,7 @@ func TestAnUnlistedLockerWritesNothing(t *testing.T) {
 	})
 }
 
-// The locks that a closed locker leaves behind are those of a process that has a name.
+// The locks of a closed locker still show the name of its process.
 func TestTheEntryOutlivesACloseThatLeavesLocksBehind(t *testing.T) {
 	listed(t, nil, func(t *testing.T, s *listing, l *core.Locker) {
 		lease := held(t, l, t.Context(), "k")

@@ -12,7 +12,7 @@ import (
 	"github.com/interlock-go/interlock/core/observe"
 )
 
-// A test for each way in which a lock of this library once went wrong, or nearly.
+// A test for each fault, or near fault, that a lock of this library once had.
 
 func TestLosingTheNewKeyOfAPartlyReenteredLockAllEndsItsContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

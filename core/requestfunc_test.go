@@ -9,7 +9,7 @@ import (
 	"github.com/interlock-go/interlock/core"
 )
 
-// valued is a request whose context has one value.
+// valued is a request with one value in its context.
 type valued struct {
 	request
 	key, value any

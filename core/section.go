@@ -92,8 +92,8 @@ func (g *Guard) Enter(ctx context.Context, req Request) (Section, *Refusal) {
 	return prepared.Enter(ctx)
 }
 
-// Prepared is a request whose keys are made, and whose locks are not taken yet. The
-// zero value belongs to no guard: it has no keys, and takes no lock.
+// Prepared is a request with its keys, before its locks are taken. The zero value
+// belongs to no guard: it has no keys, and takes no lock.
 type Prepared struct {
 	guard *Guard // nil: the request runs without a lock
 	req   Request

@@ -15,7 +15,7 @@ import (
 )
 
 // Key builds a lock key from its segments, as the template of a guard does.
-// Key("account", id) is what the template account/{id} makes of a request with that
+// Key("account", id) is the key of the template account/{id} for a request with that
 // id, so that a batch job and a handler exclude each other.
 //
 // Key joins the segments with slashes. In each segment it percent-escapes every
@@ -29,9 +29,9 @@ import (
 // text of the value: what [strconv.FormatInt] makes of a number, and what
 // [Form.Canonical] makes of a text. Key itself changes nothing.
 //
-// Key returns an error that matches [ErrKey] if there is no segment, if a segment
-// is empty (all callers whose value is missing would share one lock), or if the
-// escaped key is longer than 512 bytes.
+// Key returns an error that matches [ErrKey] if there is no segment, if a segment is
+// empty (all callers without a value would share one lock), or if the escaped key is
+// longer than 512 bytes.
 func Key(segments ...string) (string, error) {
 	if len(segments) == 0 {
 		return "", fmt.Errorf("%w: no segments", ErrKey)
@@ -75,14 +75,14 @@ type namedFunc struct {
 	f    RequestFunc
 }
 
-// What a template may hold, for error messages.
+// The syntax of a template, for error messages.
 const (
 	acceptedNames   = "accepted are {name}, {header.Name}, {query.name} and {ctx.name}, each also with a form such as {name:int}"
 	acceptedLiteral = "accepted between placeholders are letters, digits, - . _ ~ and the separator /"
 )
 
-// parseTemplate reads a key template. Its errors say what is wrong, where
-// (counted in bytes from 1) and what is accepted.
+// parseTemplate reads a key template. Its errors say the fault, its position (counted
+// in bytes from 1) and the accepted syntax.
 //
 // The grammar makes collisions impossible rather than unlikely. Literal text is
 // unreserved characters only, which escaping would not change: the key is what
@@ -147,7 +147,7 @@ func parseTemplate(text string, funcs []namedFunc) (*template, error) {
 	return t, nil
 }
 
-// parsePlaceholder reads what is between the braces.
+// parsePlaceholder reads the text between the braces.
 func parsePlaceholder(inside string, funcs []namedFunc) (placeholder, error) {
 	p := placeholder{text: "{" + inside + "}"}
 	p.Source, p.Name = adapter.SourceParam, inside
@@ -216,7 +216,7 @@ func tokenRune(r rune) bool {
 // or what a context function returned. Messages name the placeholder, never the
 // value: they end up in logs.
 func (t *template) key(ctx context.Context, req Request) (string, error) {
-	// The longest key fits on the stack: what is allocated is the key itself.
+	// The longest key fits on the stack: only the key itself is allocated.
 	var space [maxKey]byte
 	buf := space[:0]
 	for i := range t.vars {
@@ -293,7 +293,7 @@ func (p *placeholder) noParam(ctx context.Context, req Request, err error) error
 	return fmt.Errorf("%w: %s is malformed: %w", ErrKey, p.text, err)
 }
 
-// single returns the only one of several values.
+// single returns the only value of a list.
 func (p *placeholder) single(values []string) (string, error) {
 	switch len(values) {
 	case 0:
@@ -315,7 +315,7 @@ func unreserved(b byte) bool {
 }
 
 // appendEscaped appends s with everything but unreserved bytes escaped. It is
-// injective: what it appends decodes to s and to nothing else.
+// injective: its output decodes to s and to nothing else.
 func appendEscaped(buf []byte, s string) []byte {
 	const hex = "0123456789ABCDEF"
 	for i := 0; i < len(s); i++ {

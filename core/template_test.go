@@ -249,8 +249,8 @@ func checkKeyOf(t *testing.T, key string, segments ...string) {
 	}
 }
 
-// No two different tuples of values make the same key, from whichever source
-// they come, and Key makes of the same segments what the template makes.
+// No two different tuples of values make the same key, from any source, and Key makes
+// the same key from the same segments as the template.
 func FuzzTemplateValuesNeverCollide(f *testing.F) {
 	for _, s := range [][4]string{
 		{"1", "2", "1", "2"},

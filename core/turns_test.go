@@ -123,7 +123,7 @@ func compete(t *testing.T, lasts time.Duration, opts []core.Option, processes ..
 	all.Wait()
 }
 
-// A process far from the store gets its turns beside processes that are near, and these do
+// A process far from the store gets its turns among processes that are near, and these do
 // not pay for more than the way to the far process and back.
 func TestTurnsDoNotDependOnTheDistance(t *testing.T) {
 	const near = 200 * time.Microsecond
@@ -180,7 +180,7 @@ func TestAProcessThatHearsLateLeavesTheOthersTheirTime(t *testing.T) {
 	}
 }
 
-// Of processes at four distances none gets less than half of what the middle ones get.
+// Of processes at four distances none gets less than half of the middle ones' share.
 func TestProcessesAtAllDistancesGetTheirShare(t *testing.T) {
 	for name, opts := range map[string][]core.Option{"exclusive": nil, "permit": {core.Permits(1)}} {
 		t.Run(name, func(t *testing.T) {
@@ -204,8 +204,8 @@ func TestProcessesAtAllDistancesGetTheirShare(t *testing.T) {
 	}
 }
 
-// Processes that have died while they waited cost the others what the store keeps the lock for
-// them, however many they are.
+// Processes that died while they waited cost the others one reservation of the store, however
+// many they are.
 func TestDeadProcessesDoNotAddUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memstore.New()
@@ -235,7 +235,7 @@ func TestDeadProcessesDoNotAddUp(t *testing.T) {
 	})
 }
 
-// A far process whose only caller has left does not keep the others waiting.
+// After its only caller has left, a far process does not keep the others waiting.
 func TestALockerWithoutCallersGivesItsTurnAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memstore.New()

@@ -12,7 +12,7 @@ import (
 // newest are the options of a caller that takes the place of the callers before it.
 var newest = []core.Option{core.Newest()}
 
-// newestCalls are the calls with these options, in the order in which they came.
+// newestCalls are the calls with these options, in order of arrival.
 type newestCalls struct {
 	all   []*newestCall
 	given map[int64]time.Time // when a process knew a number for the first time

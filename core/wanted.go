@@ -2,16 +2,16 @@ package core
 
 import "github.com/interlock-go/interlock/core/internal/lock"
 
-// Attentive has a holder told within milliseconds when another process waits for its lock
+// Attentive informs a holder within milliseconds when another process waits for its lock
 // ([Lease.Wanted]), or when an operator releases the lock (interlock release). The locker then
-// subscribes to a channel of its own at the store, from the first attentive lock until
-// [Locker.Close]; a request that is refused says there that it waits.
+// subscribes to its channel at the store, from the first attentive lock until [Locker.Close];
+// a request that is refused says there that it waits.
 //
-// Stores that can tell it are in packages redisstore and memstore. In other stores the
-// option has no effect: there, and where a message is lost, the holder is told with the next
-// renewal, at a third of the lease. A message is only a hint, and the locker asks the store
-// about it: no message by itself ends a lease, or says that others wait. Of more than 16
-// holders of permits or of a shared lock none gets a message. Default: none.
+// Packages redisstore and memstore have stores with such messages. In other stores the option
+// has no effect: there, and where a message is lost, the holder learns it at its next renewal,
+// at a third of the lease. A message is only a hint, and the locker asks the store about it:
+// no message by itself ends a lease, or says that others wait. Of more than 16 holders of
+// permits or of a shared lock none gets a message. Default: none.
 func Attentive() Option {
 	return option(func(c *config) { c.terms.Attentive = true })
 }
@@ -30,16 +30,16 @@ func WholeLease() Option {
 // Wanted returns a channel that is closed when another process waits for a lock of the lease,
 // or another caller of this process; at once, if one waits already. It is for long work that
 // can stop at a step: an upload, a stream, a job. The lease stays valid, and is renewed until
-// it is released; Wanted asks for nothing that the holder must do. With [Attentive] the
-// holder is told within milliseconds of another process. Without the option it is told with a
-// renewal, which is up to a third of the lease later, and under a fixed lease ([TTL]) not at
-// all. A caller that does not wait ([Locker.TryLock]) is not told of. A caller that has left
-// since is: the channel stays closed.
+// it is released; Wanted asks for nothing that the holder must do. With [Attentive] the channel
+// closes within milliseconds when another process waits. Without the option it closes at a
+// renewal, up to a third of the lease later, and under a fixed lease ([TTL]) not at all. A
+// caller that does not wait ([Locker.TryLock]) does not close it. The channel stays closed if
+// that caller leaves.
 //
 // In a handler it is LeaseFromContext(ctx).Wanted(). Every call returns the same channel. For a
 // lock that the lease has re-entered, the channel belongs to the lease which holds the lock;
-// together with other locks it says nothing about a lock that was re-entered. Of a nil lease
-// it is nil, from which a receive waits for ever.
+// together with other locks it says nothing about a lock that was re-entered. Of a nil lease it
+// is nil; a receive waits for ever.
 func (lease *Lease) Wanted() <-chan struct{} {
 	if lease == nil {
 		return nil

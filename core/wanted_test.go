@@ -17,7 +17,7 @@ import (
 	"github.com/interlock-go/interlock/core/observe"
 )
 
-// hinting is a store in memory as one process sees it, whose hints a test can hold up and forge.
+// hinting is a store in memory as one process sees it. A test can hold up and forge its hints.
 type hinting struct {
 	*memstore.Store
 	deaf    bool // hints are lost
@@ -58,7 +58,7 @@ func waits(ctx context.Context, t *testing.T, locker *core.Locker, opts ...core.
 	synctest.Wait()
 }
 
-// told fails the test unless the holder of a lease is told after just that time.
+// told fails the test unless the channel of a lease closes after just that time.
 func told(t *testing.T, lease *core.Lease, after time.Duration) {
 	t.Helper()
 	begin := time.Now()
@@ -75,7 +75,7 @@ func told(t *testing.T, lease *core.Lease, after time.Duration) {
 	}
 }
 
-// notTold fails the test if the holder of a lease is told within a lease.
+// notTold fails the test if the channel of a lease closes within a lease.
 func notTold(t *testing.T, lease *core.Lease) {
 	t.Helper()
 	select {
@@ -229,7 +229,7 @@ func TestAHintThatIsFasterThanTheGrantIsNotLost(t *testing.T) {
 	}
 }
 
-// What a renewal found that was carried out before is older than the hint.
+// The result of a renewal that was carried out before is older than the hint.
 func TestAHintThatComesWhileARenewalIsOnItsWayIsNotLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memstore.New()
@@ -265,7 +265,7 @@ func TestAnAttentiveCallerAfterOneThatIsNotIsToldAtOnce(t *testing.T) {
 				if !free {
 					short, end := context.WithTimeout(ctx, time.Second)
 					defer end()
-					waits(short, t, a) // it leaves a name behind
+					waits(short, t, a) // its name stays in the list
 				}
 				got := make(chan *core.Lease)
 				go func() { got <- held(t, a, t.Context(), "k", core.Attentive()) }()
@@ -367,8 +367,8 @@ func TestALookDoesNotRenewAFixedLease(t *testing.T) {
 	})
 }
 
-// A subscription may be confirmed after the grant: what was said before is lost, and the locker
-// looks.
+// A subscription may be confirmed after the grant. Earlier messages are lost then, so the
+// locker asks.
 func TestALockerLooksWhereHintsMayBeLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &hinting{Store: memstore.New(), deaf: true}
@@ -454,7 +454,8 @@ func TestNothingIsToldAfterTheEndOfALease(t *testing.T) {
 	})
 }
 
-// unreliable is a store whose hints are lost, late, repeated, or about another owner.
+// unreliable is a store with hints that are lost, late, repeated, or about another
+// owner.
 type unreliable struct{ distant }
 
 func (s unreliable) Notify(id string, hear func(key, owner string)) (stop func()) {
@@ -467,8 +468,8 @@ func (s unreliable) Notify(id string, hear func(key, owner string)) (stop func()
 	})
 }
 
-// Holders give way when they are told, under hints of every kind: there is one at a time, none is
-// lost, and none waits for ever.
+// Holders give way on a notification, under hints of every kind: there is one holder at a time,
+// no hold is lost, and no caller waits for ever.
 func TestUnreliableHintsLeaveOneHolder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const sections = 250

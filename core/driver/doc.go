@@ -1,6 +1,5 @@
-// Package driver is what the author of a lock store reads. Users of locks need
-// only package core, as users of database/sql need only that package and not
-// database/sql/driver.
+// Package driver is for authors of lock stores. Users of locks need only package core, as users
+// of database/sql need only that package and not database/sql/driver.
 //
 // A [Store] keeps one lock for each key: the lock has an owner, a fencing token
 // and a lease. Everything else is above the store and the same for every store:

@@ -33,8 +33,8 @@ var (
 	// ErrNotOwner.
 	ErrNotOwner = errors.New("interlock: not the owner of the lock")
 
-	// ErrDeleted, ErrTakenOver and ErrRevoked match ErrNotOwner. A store that can tell
-	// returns one of them: the lock is free, or another owner holds it, or an operator
+	// ErrDeleted, ErrTakenOver and ErrRevoked match ErrNotOwner. A store that knows the
+	// difference returns one: the lock is free, or another owner holds it, or an operator
 	// has released it, whether another owner holds it by now or not.
 	ErrDeleted   = fmt.Errorf("%w: no owner holds it", ErrNotOwner)
 	ErrTakenOver = fmt.Errorf("%w: another owner holds it", ErrNotOwner)
@@ -44,7 +44,7 @@ var (
 	// outcome of the request was known.
 	ErrPending = errors.New("interlock: outcome not yet known")
 
-	// ErrConfig says that an option has a value that cannot work. The text says
-	// which option, and what is accepted.
+	// ErrConfig says that an option has a value that cannot work. The text names the option
+	// and the accepted values.
 	ErrConfig = errors.New("interlock: bad configuration")
 )

@@ -10,8 +10,8 @@ import (
 	"github.com/interlock-go/interlock/core/memstore"
 )
 
-// What a store answers: a try of a second owner is refused, and after the release it is
-// granted, with a greater token.
+// A store refuses a try of a second owner, and grants it after the release, with a
+// greater token.
 func ExampleStore() {
 	var store driver.Store = memstore.New()
 	ctx := context.Background()

@@ -6,11 +6,11 @@ import "context"
 type Line uint8
 
 const (
-	// InTurn is a caller that stands behind the callers that wait.
+	// InTurn is a caller at the end of the queue.
 	InTurn Line = iota
-	// Newest is a caller that stands before all callers that wait. The store numbers
-	// these callers in the order in which they come. Earlier callers may wait no
-	// longer, and such a holder is asked to stop.
+	// Newest is a caller that stands before all callers that wait. The store numbers these
+	// callers in order of arrival. Earlier callers may wait no longer, and a holder that is
+	// Newest too is asked to stop.
 	Newest
 	// OneWaiter is a caller that waits only while no other such caller waits for the lock.
 	OneWaiter

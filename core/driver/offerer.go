@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// OfferLasts is for how long a store keeps a lock for the locker to which it offers the lock
-// ([Offerer]). It is a part of the layout in the store: all processes that share locks count
-// on the same time, and it stays as it is.
+// OfferLasts is the minimum time for which a store keeps a lock that it has offered to a
+// locker ([Offerer]). It is a part of the layout in the store: all processes that share
+// locks count on the same time, and it stays as it is.
 const OfferLasts = 3 * time.Second
 
 // Offerer is what a [Store] implements that can offer a lock which becomes free to the first
@@ -16,20 +16,20 @@ const OfferLasts = 3 * time.Second
 //
 // A release offers the lock if the first name of the list says so ([TakesOffers]), and the store
 // reaches that locker. It mints the token of the offer, and then keeps the lock for the locker's
-// patience, and for OfferLasts at least. Meanwhile the lock is granted to no owner: only to a
-// request of the locker that names the offer ([AcquireRequest.Offer]), so that a request of the
-// locker which comes late does not take back what the locker has begun to use. The owner of
-// the offer is the locker's id, a colon and the token. To Renew and Release it is the owner of
-// the lock: a renewal makes it the holder, and a release gives the lock to the next locker.
-// Decline ends no offer. A locker that the store does not reach is passed over.
+// patience, and for OfferLasts at least. Meanwhile the lock is granted only to a request of the
+// locker that names the offer ([AcquireRequest.Offer]). So a late request of the locker does not
+// take back a lock that the locker has begun to use. The owner of the offer is the locker's id,
+// a colon and the token. To Renew and Release it is the owner of the lock: a renewal makes it
+// the holder, and a release gives the lock to the next locker. Decline ends no offer. A locker
+// that the store does not reach is passed over.
 //
-// A locker that takes an offer must know an instant before the release, from which the time of
-// the offer counts: it has sent a request then whose answer had a smaller token (see
-// [Reply.Token]).
+// The time of the offer starts at a request that the locker sent before the release. The proof
+// is a smaller token in the reply to it (see [Reply.Token]). Without such a request the locker
+// must not take the offer.
 type Offerer interface {
 	// Offers calls take for each lock that is offered to the locker with the id. ready says
 	// whether the store reaches the locker: from true to false its list names say that it takes
-	// offers. What take is told can be lost, late, repeated or in another order.
+	// offers. Calls of take can be missing, late, repeated or in another order.
 	//
 	// A locker calls Offers once. It returns at once; ready and take may be called from any
 	// goroutine. The function stop ends the calls, and does not wait for one under way.

@@ -38,10 +38,10 @@ const (
 	lastLetter    = 'q'
 )
 
-// WithPatience returns the name of a waiting locker with "~" and a letter behind it, which
-// stands for at least the time need, between 5 ms and 1 s: for so long the store keeps a lock
-// that became free for this locker when its turn has come. The name goes into
-// [AcquireRequest.Waiter] and [ReleaseRequest.Waiter], and comes back in lists ([Signal.Next]).
+// WithPatience returns the name of a waiting locker followed by "~" and a letter. The letter
+// stands for at least the time need, between 5 ms and 1 s: the store reserves a free lock for
+// that long when the locker's turn has come. The name goes into [AcquireRequest.Waiter] and
+// [ReleaseRequest.Waiter], and comes back in lists ([Signal.Next]).
 func WithPatience(name string, need time.Duration) string {
 	c := byte('a')
 	for c < lastLetter && patienceOf(c) < need {

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// Registry is what a [Store] may implement besides: it keeps an entry about each locker
-// beside the locks, so that an operator can see which process holds a lock. No lock
+// Registry is what a [Store] may implement besides: besides the locks it keeps an entry
+// about each locker, so that an operator can see which process holds a lock. No lock
 // depends on an entry. All methods are safe for concurrent use.
 type Registry interface {
 	// Announce writes the entry of a locker, in place of an earlier one. The entry
@@ -17,19 +17,19 @@ type Registry interface {
 	Withdraw(ctx context.Context, id string) error
 }
 
-// Announcement says to which process a locker belongs.
+// Announcement names the process of a locker.
 type Announcement struct {
-	// ID is the locker's random id, with which its owners begin, up to the colon.
+	// ID is the locker's random id. The names of its owners begin with it, up to the colon.
 	// Lists of waiting lockers ([Signal]) have it as a whole.
 	ID string
 	// Host and PID name the process.
 	Host string
 	PID  int
-	// Service and Version are what the application calls itself; they may be empty.
+	// Service and Version are the application's own name and version; they may be empty.
 	Service, Version string
 	// Started is when the locker was made, by the clock of its process.
 	Started time.Time
-	// Protocol is the version of what the locker expects of a store: [Protocol].
+	// Protocol is the version of the locker's protocol with a store: [Protocol].
 	Protocol int
 	// TTL is how long the entry stays.
 	TTL time.Duration

@@ -5,17 +5,17 @@ import (
 	"time"
 )
 
-// Kind says with whom an owner holds a lock at the same time.
+// Kind says which other owners can hold the lock at the same time.
 type Kind uint8
 
 const (
 	// Exclusive is a holder that is alone.
 	Exclusive Kind = iota
-	// Shared is a holder beside any number of others. All of them keep an exclusive
+	// Shared is a holder together with any number of others. All of them keep an exclusive
 	// holder out, and an exclusive holder keeps them out.
 	Shared
-	// Permit is a holder beside a limited number of others ([AcquireRequest.AtMost]).
-	// An exclusive holder keeps them out, too.
+	// Permit is a holder together with a limited number of others
+	// ([AcquireRequest.AtMost]). An exclusive holder keeps them out, too.
 	Permit
 )
 
@@ -43,14 +43,13 @@ type Store interface {
 	// or [ErrKeyOccupied].
 	//
 	// For a [Permit] a locker has up to 64 requests of one key on their way at the same
-	// time, each with an owner of its own and each with an outcome of its own. For the
-	// other kinds it has one.
+	// time, with separate owners and separate outcomes. For the other kinds it has one.
 	//
 	// The store may send a request again that failed on the way, until
 	// [AcquireRequest.Deadline]. When ctx ends, or the deadline passes, before the
 	// outcome is known, Acquire returns at once an error that matches [ErrPending],
-	// and later calls [AcquireRequest.Late] exactly once, from any goroutine, with
-	// what it would have returned. In every other case it never calls Late.
+	// and later calls [AcquireRequest.Late] exactly once, from any goroutine, with the late
+	// result. In every other case it never calls Late.
 	Acquire(ctx context.Context, req AcquireRequest) (Reply, error)
 
 	// Renew extends leases. It calls done exactly once for each lease, in any order
@@ -73,18 +72,17 @@ type Store interface {
 
 	// Watch calls wake when the lock of the key may have become free: after its
 	// release, and whenever the store cannot be sure that there was none (after a
-	// reconnect, or because the watch began later than since, the time at which the
-	// caller last saw the lock held). Watch returns at once. wake may be called
-	// from any goroutine. The function stop ends the watch and does not wait for a
-	// call of wake.
+	// reconnect, or because the watch began later than since, when the caller last saw the
+	// lock held). Watch returns at once. wake may be called from any goroutine. The
+	// function stop ends the watch and does not wait for a call of wake.
 	Watch(key string, since time.Time, wake func(Signal)) (stop func())
 }
 
 // Limited is what a [Store] implements that never serves some requests, in any state of the
 // key: core.New and core.NewGuard refuse what such a store would refuse.
 type Limited interface {
-	// Serves returns nil, or the [ErrConfig] with which Acquire would answer a request
-	// for a hold of the kind and a lease of ttl. It asks no server.
+	// Serves returns nil, or the [ErrConfig] that Acquire would return for a hold of the
+	// kind and a lease of ttl. It asks no server.
 	Serves(kind Kind, ttl time.Duration) error
 }
 
@@ -95,7 +93,7 @@ type AcquireRequest struct {
 	// Owner is the holder to be. It is unique, and never used again after its
 	// release.
 	Owner string
-	// Kind says with whom the owner can hold the lock at the same time.
+	// Kind says which other owners can hold the lock at the same time.
 	Kind Kind
 	// AtMost is how many owners may have places, with this one: for a [Permit], at
 	// least 1. A request is compared with all places of the key, also if they were
@@ -120,8 +118,8 @@ type AcquireRequest struct {
 	// Rest is a list of waiting lockers (see [Signal]). The store keeps it with
 	// the lock that it grants.
 	Rest string
-	// Offer, unless zero, is the token of an offer to Waiter ([Offerer]), in whose place the
-	// owner wants the lock. It is for an exclusive owner.
+	// Offer, unless zero, is the token of an offer to Waiter ([Offerer]). The owner wants
+	// the lock in place of that offer. It is for an exclusive owner.
 	Offer int64
 	// Deadline is when the caller stops waiting for the reply; zero is never.
 	Deadline time.Time
@@ -136,10 +134,9 @@ type AcquireRequest struct {
 type Reply struct {
 	// Granted says that the owner holds the lock.
 	Granted bool
-	// Token is the fencing token of the grant. It is greater than every earlier
-	// token of the key that a holder of its own kind, or an exclusive holder, got.
-	// The token of an exclusive holder is greater than all before it. For a
-	// [Permit] it is the first of [Tokens].
+	// Token is the fencing token of the grant. It is greater than every earlier token of the
+	// key for a holder of the same kind or an exclusive holder. The token of an exclusive
+	// holder is greater than all before it. For a [Permit] it is the first of [Tokens].
 	//
 	// Of an [Offerer]'s refusal it is the token of the exclusive holder, or of the offer, that
 	// stood in the way; zero if there was none. A grant with a greater token was made after
@@ -178,7 +175,7 @@ type Reply struct {
 	// never trusts the lease longer than the server keeps it.
 	Sent time.Time
 	// Ambiguous says that a try of this request may still be executed later,
-	// since its reply never came. It also has a meaning beside an error.
+	// since its reply never came. It also has a meaning together with an error.
 	Ambiguous bool
 }
 
@@ -192,7 +189,7 @@ type Renewal struct {
 	// shortens it. Zero only checks that the owner still holds the lock.
 	TTL time.Duration
 	// Asked says that a caller waits for this renewal. The renewals of the
-	// watchdog must not wait behind other requests, these may.
+	// watchdog must not wait for other requests, these may.
 	Asked bool
 }
 

@@ -18,9 +18,9 @@
 //		return memstore.Unreachable // the server is gone
 //	})
 //
-// [Store.Holder] and [Store.Records] show what the store has, and [Store.Requests] how
-// often it was asked. Two processes of a service are two lockers, or two engines, on one
-// Store. Two services that share nothing have a Store each.
+// [Store.Holder] and [Store.Records] show the contents of the store, and
+// [Store.Requests] the number of requests. Two processes of a service are two lockers,
+// or two engines, on one Store. Two services that share nothing have a Store each.
 //
 // The store reads the time with [time.Now] and starts no goroutine, so that it works
 // inside a bubble of testing/synctest, where a lease of 30 s takes no time. Close the

@@ -38,7 +38,7 @@ func Example() {
 	// lost: true
 }
 
-// A test of an idempotent endpoint, or of a function behind an idempotency key, needs no
+// A test of an idempotent endpoint, or of a function with an idempotency key, needs no
 // server either.
 func Example_idempotency() {
 	store := memstore.New()

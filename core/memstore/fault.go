@@ -48,9 +48,8 @@ type Fault struct {
 	// Before is how long the request takes to reach the store, After how long
 	// the reply takes to come back.
 	Before, After time.Duration
-	// Err is what the client gets in place of the reply; it should match one of
-	// the errors of package driver. With Err the request is not executed, unless
-	// Executed says so.
+	// Err replaces the reply to the client; it should match an error of package driver.
+	// With Err the request is not executed, unless Executed says so.
 	Err error
 	// Executed says that the store executes the request although the client gets
 	// Err: the reply is lost, and the client cannot know the outcome.

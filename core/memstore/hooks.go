@@ -10,7 +10,7 @@ import (
 	"github.com/interlock-go/interlock/core/idempotency/record"
 )
 
-// Record is what the store has of an idempotent request.
+// Record is the store's record of an idempotent request.
 type Record struct {
 	// ID is the name of the record, a hash of the principal and the key.
 	ID string
@@ -58,8 +58,8 @@ func (s *Store) Records() []Record {
 
 // LapseClaims ends the leases of all claims now, as if their processes had been silent
 // for so long. It returns how many claims there are. A duplicate then takes a claim over,
-// or is told that its outcome is unknown. A process that runs gets the lease back with its
-// next renewal, unless a duplicate was quicker.
+// or gets the error that its outcome is unknown. A process that runs gets the lease back
+// with its next renewal, unless a duplicate was quicker.
 func (s *Store) LapseClaims() int {
 	claims, wake := s.changeClaims(func(e *entry, now time.Time) { e.ends = now })
 	wake()
@@ -122,10 +122,10 @@ func (s *Store) DamageRecords() int {
 	return n
 }
 
-// Empty loses all locks and all records, as a server does that comes back without its
-// data. The holders of the locks find that out at the next renewal, or when they release.
-// A handler whose claim is lost finds it out at the next renewal, and its commit stores
-// the answer all the same.
+// Empty loses all locks and all records, like a restarted server without its data. The
+// holders of the locks find that out at the next renewal, or when they release. A handler
+// finds the loss of its claim out at the next renewal, and its commit stores the answer
+// all the same.
 func (s *Store) Empty() {
 	s.mu.Lock()
 	keys := slices.Collect(maps.Keys(s.locks))

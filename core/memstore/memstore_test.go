@@ -171,7 +171,7 @@ func TestFaults(t *testing.T) {
 				t.Errorf("Lock: %v; want ErrUnavailable", err)
 			}
 			store.Intercept(nil)
-			time.Sleep(time.Minute) // the locker cleans up behind the lost reply
+			time.Sleep(time.Minute) // the locker cleans up after the lost reply
 			if owner, _, ok := store.Holder("k"); ok {
 				t.Errorf("%q holds the lock, and its caller was told that it has none", owner)
 			}

@@ -10,12 +10,12 @@ import (
 	"github.com/interlock-go/interlock/core/idempotency/record"
 )
 
-// records is what the store keeps of idempotent requests.
+// records are the store's records of idempotent requests.
 type records struct {
 	entries  map[string]*entry
 	gone     map[string]time.Time // tombstones: until when it is remembered that there was a response
 	awaiting map[string][]*awaiting
-	sweepAt  int // the number of entries at which the old ones are removed
+	sweepAt  int // with so many entries the old ones are removed
 }
 
 // entry is one record.

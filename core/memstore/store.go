@@ -17,7 +17,7 @@ import (
 // the next.
 const remember = time.Minute
 
-// sweepAt is the number of keys, or of records, at which the store looks for old ones
+// sweepAt is a number of keys, or of records. With so many the store looks for old ones
 // for the first time.
 const sweepAt = 1024
 
@@ -26,7 +26,7 @@ const sweepAt = 1024
 type Store struct {
 	mu        sync.Mutex
 	locks     map[string]*lock
-	sweepAt   int // the number of locks at which the old ones are removed
+	sweepAt   int // with so many locks the old ones are removed
 	watchers  map[string][]*watcher
 	attentive map[string]func(key, owner string) // by the id of the locker
 	offers    map[string]func(driver.Offer)      // likewise
@@ -39,7 +39,7 @@ type Store struct {
 
 func (s *Store) now() time.Time { return time.Now().Add(time.Duration(s.stepped.Load())) }
 
-// lock is what the store has of a key.
+// lock is the state of a key in the store.
 type lock struct {
 	keystate.Record
 	freed time.Time // when the lock or a place was last released, by the clock of the processes
@@ -232,7 +232,7 @@ func (s *Store) Watch(key string, since time.Time, wake func(driver.Signal)) (st
 	}
 }
 
-// lock returns what the store has of a key. The caller holds s.mu.
+// lock returns the state of a key. The caller holds s.mu.
 func (s *Store) lock(key string, now time.Time) *lock {
 	l := s.locks[key]
 	if l == nil {

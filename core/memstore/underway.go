@@ -14,7 +14,7 @@ type travel[T any] struct {
 	fault    Fault
 	deadline time.Time         // when the caller leaves; zero is never
 	execute  func() (T, error) // in the store
-	lost     T                 // what the caller gets beside the error of the fault
+	lost     T                 // the caller's reply, together with the error of the fault
 	// late, unless nil, gets the outcome if the caller has left before.
 	late func(T, error)
 	// meanwhile, unless nil, is called once when the request has been sent.
@@ -33,7 +33,7 @@ func (t travel[T]) send(ctx context.Context) (T, error) {
 	}
 	under := &underway[T]{answer: make(chan outcome[T], 1)}
 	// A timer that is still set at the end of a test disturbs neither a bubble nor a
-	// check for goroutines that were left behind. A goroutine that sleeps would.
+	// check for leaked goroutines. A goroutine that sleeps would.
 	time.AfterFunc(t.fault.Before, func() {
 		out := t.arrive()
 		time.AfterFunc(t.fault.After, func() {

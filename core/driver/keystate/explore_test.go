@@ -10,8 +10,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// look tells what is there right after a call. Messages are kept in a list in place of
-// the channel: the scripts call the command that they are given.
+// look returns the contents right after a call. Messages are kept in a list in place of
+// the channel: the test passes another command to the scripts.
 var look = redis.NewScript(`
 local m, o = redis.call('LPOP', KEYS[1] .. ':free'), ''
 for i = 3, #KEYS do

@@ -10,7 +10,7 @@ import (
 // waiting is a locker in the list of the lockers that wait.
 type waiting struct {
 	id       string
-	patience string // as it stands behind the id
+	patience string // the letter after the id
 	place    bool   // it wants a place, else the lock
 	called   bool   // to a place that became free while others were held, and has not come yet
 }
@@ -57,7 +57,7 @@ func (r *Record) waits(req driver.AcquireRequest) {
 	}
 }
 
-// uncall notes that no locker has been called to a place beside others.
+// uncall notes that no locker has been called to a place while others are held.
 func (r *Record) uncall() {
 	for i := range r.waiting {
 		r.waiting[i].called = false
@@ -76,7 +76,8 @@ func (r *Record) unlist(id string) {
 	}
 }
 
-// list enters a waiting locker at the end of the list, once, or changes what it wants.
+// list enters a waiting locker at the end of the list, once, or changes the kind of its
+// request.
 func (r *Record) list(name string, wantsPlace bool) (listed bool) {
 	if name == "" {
 		return false
@@ -99,8 +100,8 @@ func (r *Record) again(name string, place bool) {
 	}
 }
 
-// news reports whether the holders have to be told that a locker waits, if that is refused: it
-// begins the list, or asks again.
+// news reports whether the holders have to learn of a waiter, if it is refused: it begins the
+// list, or asks again.
 func (r *Record) news(waiter string) bool {
 	id := waiterOf(waiter).id
 	return id != "" && (len(r.waiting) == 0 || r.find(id) >= 0)

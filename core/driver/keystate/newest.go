@@ -10,7 +10,7 @@ import (
 // line is what a lock knows about callers that are not in turn.
 type line struct {
 	newest int64     // the highest number of a caller that is Newest
-	only   string    // the locker whose caller waits as the only one
+	only   string    // the locker of the OneWaiter caller that waits
 	until  time.Time // and until when
 }
 

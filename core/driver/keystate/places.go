@@ -86,8 +86,9 @@ func (r *Record) leave(req driver.ReleaseRequest, now time.Time) (n Notices, err
 }
 
 // invite calls lockers to so many free places, or to one at least. While no barrier
-// stands, a locker that was called before and has not come has left, and so has a locker
-// that wanted the lock and whose barrier has ended: they lose their places in the list.
+// stands, a locker that was called before and has not come counts as gone. So does a
+// locker that wanted the lock, once its barrier has ended. Both lose their places in the
+// list.
 func (r *Record) invite(free int, now time.Time) driver.Signal {
 	stands, over := now.Before(r.barrier), !r.barrier.IsZero() && !now.Before(r.barrier)
 	var stays, called []waiting

@@ -1,12 +1,12 @@
-// Package keystate has the rules of a lock: who gets it, whose turn it is, who is called. A
-// [Record] is what a store knows about one key. Its methods carry requests out, and return the
-// reply and the [Notices] that follow. They are pure: a record reads no clock, takes no mutex and
-// talks to no store. Whoever keeps the record decides when a request arrives.
+// Package keystate has the rules of a lock: the next holder, the order of turns, and the lockers
+// to call. A [Record] is the state of one key in a store. Its methods carry requests out, and
+// return the reply and the [Notices] that follow. They are pure: a record reads no clock, takes
+// no mutex and talks to no store. Whoever keeps the record decides when a request arrives.
 //
 // Package memstore keeps records in a map. The scripts of the store on Redis have the same rules
 // in another language, and a test of random requests holds them against this package.
 //
-// Instants are those of the store's clock. It may be set back.
+// Instants are times of the store's clock. It may be set back.
 package keystate
 
 import (
@@ -25,7 +25,7 @@ const (
 	barrier = 1500 * time.Millisecond
 	// onlyFor is for how long the only waiter stays one without asking again.
 	onlyFor = 1500 * time.Millisecond
-	// room is how many tokens follow each token that are never minted, while the clock is behind it.
+	// room is the number of tokens left out after each token, while the clock lags the tokens.
 	room = 15
 )
 
@@ -49,8 +49,8 @@ type Notices struct {
 	// Announced says that Signal is for all that watch the key.
 	Announced bool
 	Signal    driver.Signal
-	// To is the id of the locker to which the lock is offered ([driver.Offerer]); empty for none.
-	// The offer goes before the signal.
+	// To is the id of the locker that is offered the lock ([driver.Offerer]); empty for none. The
+	// offer goes before the signal.
 	To    string
 	Offer driver.Offer
 	// Wanted names the attentive owners that learn that a locker waits ([driver.Notifier]).
@@ -107,8 +107,8 @@ func (r *Record) Holder() (owner string, token int64, ok bool) {
 	}
 }
 
-// Waiting returns the list of waiting lockers as [driver.Signal.Next] has it, in which a name that
-// begins with "-" has been called to a place and has not come yet.
+// Waiting returns the list of waiting lockers as [driver.Signal.Next] has it. A name that begins
+// with "-" has been called to a place and has not come yet.
 func (r *Record) Waiting() string {
 	all := make([]string, len(r.waiting))
 	for i, w := range r.waiting {
@@ -265,7 +265,7 @@ func (r *Record) Decline(waiter string, now time.Time) (n Notices) {
 	return n
 }
 
-// Lose ends what all owners have, and what the lock is kept for. The tokens go on.
+// Lose ends all holds and the reservation. The tokens go on.
 func (r *Record) Lose(now time.Time) (n Notices) {
 	r.At(now)
 	r.reserved = reservation{}
@@ -280,7 +280,7 @@ func (r *Record) Seize(owner string, ttl time.Duration, now time.Time) {
 	r.mint(now, 1)
 }
 
-// free ends what the owners have. The list stays if the lock is reserved.
+// free ends all holds. The list stays if the lock is reserved.
 func (r *Record) free(n *Notices, now time.Time) {
 	r.uncall()
 	n.Freed, n.Signal = true, driver.Signal{Next: names(r.waiting)}
@@ -291,8 +291,8 @@ func (r *Record) free(n *Notices, now time.Time) {
 	}
 }
 
-// denied says why an owner does not hold the lock, or returns nil. To whom the lock is offered,
-// that owner holds it as well.
+// denied says why an owner does not hold the lock, or returns nil. An owner that has been
+// offered the lock holds it as well.
 func (r *Record) denied(owner string, now time.Time) error {
 	switch {
 	case r.owner == owner, r.reserved.offers(owner, now):
@@ -303,8 +303,8 @@ func (r *Record) denied(owner string, now time.Time) error {
 	return driver.ErrDeleted
 }
 
-// mint makes so many tokens and returns the first. Where the clock is behind the last token, it
-// leaves room for hand-offs that the store never learns of if the holder dies.
+// mint makes so many tokens and returns the first. If the clock lags the last token, it leaves
+// room for hand-offs: if the holder dies, the store never sees their tokens.
 func (r *Record) mint(now time.Time, tokens int64) (first int64) {
 	if first = now.UnixMicro(); first <= r.token {
 		first = r.token + room + 1
@@ -313,8 +313,8 @@ func (r *Record) mint(now time.Time, tokens int64) (first int64) {
 	return first
 }
 
-// behind reports whether the clock is behind the last token. Then it is not ahead of the hand-offs
-// that follow. A second does not count: in tests with a fake clock locks change hands in no time.
+// behind reports whether the clock lags the last token. Then it is not ahead of the hand-offs that
+// follow. A second does not count: in tests with a fake clock locks change hands in no time.
 func (r *Record) behind(now time.Time) bool {
 	return r.token > now.Add(time.Second).UnixMicro()
 }

@@ -2,6 +2,6 @@
 
 package keystate
 
-// fewCalls is how many calls the check of the scripts makes unless it is told. With the tag long
-// there are ten times as many.
+// fewCalls is the default number of calls in the check of the scripts. With the tag long there
+// are ten times as many.
 const fewCalls = 10_000

@@ -14,9 +14,9 @@ import (
 
 // The scripts have the rules of package keystate in another language. A world makes random calls of
 // the scripts, and has a record carry out the same requests: reply, announcement, offer and list must
-// be the same. The instant at which the server carried a call out is known to lie between two of its
-// clock, and Redis counts leases in whole milliseconds. So the record is tried at a few instants,
-// and a world keeps each record that agrees. It fails when none is left.
+// be the same. The server carried a call out between two readings of its clock, and Redis counts
+// leases in whole milliseconds. So the record is tried at a few instants, and a world keeps each
+// record that agrees. It fails when none is left.
 
 // asked is a call of a script.
 type asked struct {
@@ -34,7 +34,7 @@ type asked struct {
 	offer  int64
 }
 
-// seen is what was found right after a call.
+// seen is the state right after a call.
 type seen struct {
 	message         string
 	offer           string
@@ -52,7 +52,7 @@ type effect struct {
 	holder        string
 	listed, full  bool
 	out           bool
-	code          int64 // of what is no try: 1, 2 where others wait; 0 deleted, -1 taken over
+	code          int64 // of a renewal or release: 1, 2 where others wait; 0 deleted, -1 taken over
 	waiting       string
 	message       string
 	offer         string
@@ -223,7 +223,8 @@ func (c asked) found(reply any, s seen) (o effect, ms, room int64, err error) {
 	return o, ms, room, err
 }
 
-// slack is how far the instants of Redis, in whole milliseconds, are from those of a record.
+// slack is how far the instants of Redis, in whole milliseconds, are from the instants of a
+// record.
 const slack = 8 * time.Millisecond
 
 // agree says where the record and the scripts differ, or nothing.

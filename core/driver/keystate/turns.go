@@ -15,7 +15,7 @@ import (
 type reservation struct {
 	since time.Time
 	lasts time.Duration
-	offer string // the owner to whom the lock is offered while the first turn lasts; may be empty
+	offer string // the owner that is offered the lock while the first turn lasts; may be empty
 	token int64  // of the offer
 }
 
@@ -25,7 +25,7 @@ func (v reservation) stands(now time.Time) bool { return v.left(now) > 0 }
 // left is for how long they are.
 func (v reservation) left(now time.Time) time.Duration { return v.lasts - now.Sub(v.since) }
 
-// to is the id of the locker to which the lock is offered; empty if it is not.
+// to is the id of the locker that is offered the lock; empty if none is.
 func (v reservation) to() string {
 	return v.offer[:max(0, strings.LastIndexByte(v.offer, ':'))]
 }
@@ -35,8 +35,8 @@ func (v reservation) offers(owner string, now time.Time) bool {
 	return v.offer != "" && v.offer == owner && v.stands(now)
 }
 
-// reserve keeps a lock that became free for the lockers whose turn it is. Lockers that do
-// not say how long they may take come as they can.
+// reserve keeps a lock that became free for the lockers whose turn it is, one after the
+// other. Lockers without a patience ask whenever they can.
 func (r *Record) reserve(v reservation, now time.Time) {
 	if r.reserved = v; v.offer == "" && len(r.waiting) > 0 {
 		r.waiting[0].patience = strings.ToLower(r.waiting[0].patience)
@@ -51,9 +51,9 @@ func (r *Record) reserve(v reservation, now time.Time) {
 }
 
 // passes returns in what time the turn of a locker begins for which a lock is reserved, or the
-// reservation ends. If that has come, the lockers before it lose their places. The locker to
-// which the lock is offered has its turn if it names the offer, and else after that time: a
-// request that comes late must not take back what the locker has begun to use.
+// reservation ends. If that has come, the lockers before it lose their places. The locker that
+// is offered the lock has its turn if it names the offer, and otherwise after that time: a
+// late request must not take back a lock that the locker has begun to use.
 func (r *Record) passes(name string, offer int64, now time.Time) (left time.Duration) {
 	id, after, passed := waiterOf(name).id, time.Duration(0), now.Sub(r.reserved.since)
 	for i, w := range r.waiting {
@@ -88,7 +88,7 @@ func (r *Record) takes(i int) time.Duration {
 	return patience
 }
 
-// accept makes the owner to whom a lock is offered its holder.
+// accept makes an owner with an offer the holder.
 func (r *Record) accept(owner string, ttl time.Duration, now time.Time) {
 	if r.reserved.offers(owner, now) {
 		r.unlist(r.reserved.to())

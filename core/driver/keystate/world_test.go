@@ -24,7 +24,8 @@ type member struct {
 	before []asked // its requests, some of them come late
 }
 
-// world is a key, the lockers that want it, and the records that agree with what was seen.
+// world is a key, the lockers that want it, and the records that agree with the server so
+// far.
 type world struct {
 	key     string
 	rand    *rand.Rand
@@ -217,8 +218,8 @@ func (w *world) answered(l *member, c asked, reply any, a, b time.Time, s seen) 
 	return nil
 }
 
-// agreeing returns the records that a call leads to, and agree with what was seen. why says what is
-// different where there is none.
+// agreeing returns the records after a call that agree with the server. If there is none, why
+// names the difference.
 func (w *world) agreeing(c asked, got effect, ms, room int64, a, b time.Time, s seen) (left []*Record, why string) {
 	for n, now := range instants(got, a, b) {
 		if n >= 3 && len(left) > 0 {
@@ -289,7 +290,7 @@ func readOffer(text string) (id string, token int64, contended bool) {
 }
 
 // instants are when the server may have carried a call out. A new token is the instant of its grant,
-// unless the clock is behind it, and so is a new number.
+// unless the clock lags it, and so is a new number.
 func instants(got effect, a, b time.Time) (all []time.Time) {
 	_, offered, _ := readOffer(got.offer)
 	for _, us := range []int64{got.token, got.number, offered} {

@@ -13,9 +13,9 @@ const (
 	// grace is how long a waiting process leaves to each process that was named before
 	// it in a release: some round trips.
 	grace = 5 * time.Millisecond
-	// courtesy is how long a process that released a lock others wait for does not
-	// ask for it again: the time in which the first of them can, some round trips, but
-	// at least minCourtesy.
+	// courtesy is a pause after the release of a lock that others wait for: this process
+	// does not ask for the lock in it. The first of the others needs some round trips to
+	// ask; courtesy is that time, and at least minCourtesy.
 	courtesy    = grace / 2
 	minCourtesy = grace / 10
 	// answerWait is the least time that a try has for its answer.
@@ -42,7 +42,7 @@ type acquisition struct {
 
 	seq   uint64        // of the next owner; zero: a fresh one
 	tryAt clock.Instant // when the first waiter may try
-	rest  string        // the lockers that wait behind us, from the last signal
+	rest  string        // the lockers that wait after us, from the last signal
 	// restUntil is when those in rest have had their time and did not come; zero:
 	// rest has nothing to wait for.
 	restUntil clock.Instant
@@ -55,7 +55,7 @@ type acquisition struct {
 	askAt     clock.Instant // when a caller that is not InTurn asks whether it may wait, while the lock is held here
 	hinted    clock.Instant // when the store had last something to tell about owners that are not known yet
 
-	anchor anchor // from which the time of an offer counts
+	anchor anchor // the start of the time of an offer
 	offer  offer  // came while a request was on its way
 	named  int64  // the offer that the next try asks for
 
@@ -63,14 +63,14 @@ type acquisition struct {
 	releases  int32  // a full list left us out: how many releases until we ask
 	contended bool   // the last try found another process's lock
 	full      bool   // it found all permits taken
-	note      string // what the store has said about that, for waits up to noted
+	note      string // the store's answers about that, for waits up to noted
 	noted     time.Duration
 	blind     bool   // see try
 	unwatch   func() // ends the watch; nil: there is none
 }
 
 // retry lets the first waiter try again after a pause that doubles. Of several tries that
-// fail together only the first makes it longer; a request for an offer has no others beside it.
+// fail together only the first makes it longer; a request for an offer is always the only one.
 func (a *acquisition) retry(now clock.Instant, why error) {
 	if a.failed == nil || now >= a.tryAt || a.named != 0 {
 		a.backoff = min(max(2*a.backoff, minBackoff), maxBackoff)
@@ -244,7 +244,7 @@ func reserved(list string) bool {
 	return strings.Contains(first, "~")
 }
 
-// without returns a list of waiting lockers without one of them.
+// without returns a list of waiting lockers minus a name.
 func without(list, id string) string {
 	var left []string
 	for entry := range strings.SplitSeq(list, ",") {

@@ -94,9 +94,9 @@ func (t *Table) find(key string) *lock {
 	return sh.locks[key]
 }
 
-// hinted is the event that the store has something to tell about an owner, or about all if
-// owner is empty. It adds to all what is to be looked at. An owner that is not known may be
-// the owner of a try which is on its way: its grant is looked at.
+// hinted is the event of a notification from the store about an owner, or about all if
+// owner is empty. It appends the ownerships to query to all. An owner that is not known
+// may be the owner of a try which is on its way: its grant is looked at.
 func (l *lock) hinted(owner string, now clock.Instant, all []*ownership, fx *effects) []*ownership {
 	n := len(all)
 	is := func(own *ownership) {
@@ -132,8 +132,8 @@ func (own *ownership) hinted(now clock.Instant, fx *effects) {
 	own.hint, fx.schedule = now, own
 }
 
-// Heed has the holder of w told when another process or a caller of this one waits
-// ([Holder.Wanted]); at once, if they do already. After the end of the hold nothing is told.
+// Heed has [Holder.Wanted] called when another process or a caller of this process waits; at
+// once, if one waits already. No callback follows the release.
 func (t *Table) Heed(w *Waiter) {
 	w.lock.shard.event(w.lock, func(fx *effects) {
 		if w.state != granted || w.err != nil {

@@ -42,7 +42,7 @@ func (t *Table) Close(ctx context.Context) error {
 	t.registry.stop()
 	t.work.wait(ctx) // else requests on their way end by their own deadlines
 	if err == nil {
-		t.registry.withdraw(ctx) // with holds left, the entry says whose they are
+		t.registry.withdraw(ctx) // with holds left, the entry names their process
 	}
 	return err
 }

@@ -5,10 +5,9 @@
 // A shard locks, a lock changes. The lock of one key is a state machine, and the events are
 // among its methods: a waiter joins, looks or leaves; the store has answered, or signals a release;
 // a hold is released; time has passed. An event changes only memory, takes the present
-// instant, and writes down what is to be done outside ([effects]). The exported method of the
-// Table by which a caller brings about an event has the name of the event (Table.Release,
-// Waiter.release). shard.event takes the mutex, lets the event happen, and does what the
-// effects ask for (table.go).
+// instant, and records the actions to take outside ([effects]). The exported method of the Table
+// for an event has the name of the event (Table.Release, Waiter.release). shard.event takes the
+// mutex, runs the event, and carries the effects out (table.go).
 //
 // One lock passes through these files in this order:
 //
@@ -16,23 +15,23 @@
 //	table.go      the Table, its shards, and what happens around an event
 //	waiting.go    Table.Acquire: waits for the lock, and sends the first waiter's requests
 //	lock.go       the lock: its queue, and the events of a caller that waits
-//	trying.go     the events of a request for the lock (acquisition.go: what is known of them)
-//	ownership.go  what the process has in the store; the grant and the hand-off
+//	trying.go     the events of a request for the lock (acquisition.go: their state)
+//	ownership.go  the locks of the process in the store; the grant and the hand-off
 //	releasing.go  gives up holds, and sends releases
 //
-// Beside it:
+// Besides:
 //
 //	holding.go    what a holder asks while it has the lock
 //	places.go     shared holds and permits; permits.go: who asks for a permit
 //	watchdog.go   renews leases, and ends them at their deadlines
-//	attention.go  what a holder is told: others wait
-//	line.go       callers that go before others, or do not wait behind another
+//	attention.go  callbacks to a holder: others wait
+//	line.go       callers that go before others, or do not wait after another
 //	offers.go     takes the lock by the message of a release
-//	reaper.go     releases what requests of unknown outcome may still get
+//	reaper.go     releases the locks that requests of unknown outcome may still get
 //	declining.go  leaves the list of those waiting
 //	registry.go   keeps the entry of the process in the store
 //	closing.go    ends waits and holds when the Table closes
-//	stats.go      what the Table says of itself; errors.go: its errors
+//	stats.go      counts and states of the Table; errors.go: its errors
 //
 // The phases:
 //

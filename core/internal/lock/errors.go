@@ -7,8 +7,8 @@ import (
 	"github.com/interlock-go/interlock/core/driver"
 )
 
-// The errors of locks beside those of a store. Package core exports and explains
-// them.
+// The errors of locks, in addition to the errors of a store. Package core exports and
+// explains them.
 var (
 	ErrHeld       = errors.New("interlock: lock is held elsewhere")
 	ErrFull       = fmt.Errorf("%w: all permits are taken", ErrHeld)
@@ -65,7 +65,7 @@ func (r Reason) denied() bool {
 	return r == NotOwner || r == Deleted || r == TakenOver || r == Revoked
 }
 
-// causeOfLoss is the cause with which the context of a lost lease ends.
+// causeOfLoss is the cause of the context of a lost lease.
 func causeOfLoss(err error) error {
 	if errors.Is(err, driver.ErrNotOwner) {
 		return ErrLost

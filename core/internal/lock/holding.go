@@ -63,7 +63,7 @@ func (t *Table) Live(w *Waiter) bool {
 	return w.state == granted && w.err == nil
 }
 
-// Owner returns the owner under which w holds its lock, "" if it does not.
+// Owner returns the owner of w's hold, "" if w holds nothing.
 func (t *Table) Owner(w *Waiter) string {
 	sh := w.lock.shard
 	sh.mu.Lock()
@@ -75,7 +75,8 @@ func (t *Table) Owner(w *Waiter) string {
 }
 
 // HeldBy lists the owners that are known to keep a caller of a kind from the lock of a key,
-// with commas: those of this process, and those that stood in the way of its last try.
+// with commas: the owners of this process, and the owners named in the refusal of its last
+// try.
 func (t *Table) HeldBy(key string, kind driver.Kind) string {
 	sh := t.shardOf(key)
 	sh.mu.Lock()
@@ -86,7 +87,7 @@ func (t *Table) HeldBy(key string, kind driver.Kind) string {
 		return ""
 	case l.own != nil:
 		return l.own.owner()
-	case kind.Place(): // it may have a place beside them
+	case kind.Place(): // it may have a place as well
 		return ""
 	}
 	var owners []string

@@ -8,16 +8,16 @@ import (
 	"github.com/interlock-go/interlock/core/internal/clock"
 )
 
-// A caller that is Newest takes the place of the callers before it: the holder is told,
-// and the callers that wait are refused. In the process that needs no store. Between
-// processes the store numbers these callers, and refuses each whose number is not the highest
-// any more. Where the lock is held in the process of a caller that waits, that caller does not
-// ask for the lock; it tells the store that it has come (stand).
+// A caller that is Newest takes the place of the callers before it: the holder's context ends, and
+// the callers that wait are refused. In the process that needs no store. Between processes the
+// store numbers these callers, and refuses each caller once there is a higher number. A caller
+// does not ask for a lock that its own process holds; it only announces itself to the store
+// (stand).
 //
-// A hint of the store says only to ask (attention.go): a caller that waits asks again with its
-// number, and for a holder the process asks with the holder's. The answer ends the wait, or the context
-// of the holder. What was not told a caller finds out within linePoll, and a holder with its
-// next renewal.
+// A notification only triggers a query (attention.go): a caller that waits asks again with its
+// number, and for a holder the process asks with the holder's number. The answer ends the wait, or
+// the context of the holder. If the notification is lost, a caller finds out within linePoll, and
+// a holder at its next renewal.
 //
 // The hold of a caller that is Newest is not handed off: the store has to know which callers
 // hold the lock.

@@ -12,10 +12,10 @@ import (
 // ready.
 const notReadyWait = 250 * time.Millisecond
 
-// lock is what the process knows about one key, for as long as a caller here holds it
-// or waits for it. Waiting is first in, first out: only the first waiter talks to
-// the store, on its own goroutine. Where several permits may be free, those behind it
-// do so at the same time (permits.go).
+// lock is the state of one key in this process, for as long as a caller here holds it or
+// waits for it. Waiting is first in, first out: only the first waiter talks to the store, on
+// its own goroutine. Where several permits may be free, the waiters after it do so at the
+// same time (permits.go).
 //
 // The events of the state machine are among the methods of this file, and of the files that
 // the package comment names with it. The methods are called with the shard's mutex held, and
@@ -40,7 +40,7 @@ type lock struct {
 	listed    bool  // this process is in the lock's list of waiting lockers, as far as is known
 	declining int32 // requests that take it out of the list, and may yet be carried out
 	numbering int32 // newest callers that ask for a number by a stand, which is on its way
-	surplus   bool  // callers may stand behind the first that its refusal refuses, too
+	surplus   bool  // the refusal of the first may also refuse callers after it
 }
 
 // phase is where a lock is; see the package comment.
@@ -69,20 +69,19 @@ func (l *lock) proceed(fx *effects) {
 	case l.first != nil:
 		l.phase = acquiring
 	case l.acq != nil && l.places != nil && !l.courteous:
-		// No waiter gets the signals from here on, so what the last try found must
-		// not keep the next caller from asking.
+		// No waiter gets the signals from here on, so the result of the last try must not keep
+		// the next caller from asking.
 		*l.acq = acquisition{unwatch: l.acq.unwatch}
 	}
 }
 
-// join is the event that a caller comes. It puts the caller into the queue, or lets it
-// share what the process has already, or returns why not. For an exclusive caller that
-// waits now may be zero, and ahead always.
+// join handles a new caller: queue it, let it share an existing hold, or return an
+// error. For an exclusive caller that waits now may be zero, and ahead always.
 func (l *lock) join(w *Waiter, now clock.Instant, ahead time.Duration, fx *effects) error {
 	if w.Terms.Wait == 0 && l.own != nil && now >= l.own.deadline() {
-		// A caller that does not wait must not be refused because of a lease that is
-		// over: in a process that was stopped, or whose release gets no answer, others
-		// may have had the lock since.
+		// A caller that does not wait must not be refused because of a lease that is over: if
+		// the process was stopped, or its release gets no answer, others may have had the lock
+		// since.
 		l.outlive(now, fx)
 	}
 	switch most := w.Terms.MaxWaiters; {
@@ -193,10 +192,10 @@ func (l *lock) look(w *Waiter, now, deadline clock.Instant, fx *effects) step {
 		}
 		s.until = l.acq.askAt
 	case l.phase != acquiring, (l.first != w || l.asking > 0) && l.nextToAsk() != w:
-		// Not this waiter's to try. What changes that wakes it.
+		// Not this waiter's to try. An event that changes this wakes it.
 	case l.places != nil && l.awaitsRelease(w):
-		// What refused it may be the place that this process is giving back. The answer
-		// to the release comes first.
+		// It may have been refused because of the place that this process is giving back. The
+		// answer to the release comes first.
 	case w.Terms.Wait == 0 && w.marks&refused == 0 && l.refusedNow(w, now):
 		w.marks |= waited
 		return step{action: leave, err: l.isHeld(w)}
@@ -210,8 +209,7 @@ func (l *lock) look(w *Waiter, now, deadline clock.Instant, fx *effects) step {
 		}
 		return s
 	case acq.contended && acq.unwatch == nil:
-		// What happened since the try was sent is the store's to report, so nothing
-		// is missed between.
+		// The store reports every change since the try was sent, so nothing is missed between.
 		return step{action: watch, since: acq.refusedAt}
 	default:
 		s.until = acq.tryAt
@@ -255,8 +253,8 @@ func (l *lock) isHeld(w *Waiter) error {
 	return fmt.Errorf("%w: %q", ErrHeld, l.key)
 }
 
-// fail gives all waiters the same error, except waiters with the mark, which get answers
-// of their own: what the store did to one it would do to each of them, one after the other.
+// fail gives all waiters the same error, except waiters with the mark, which get separate
+// answers: the store would answer each of them like the first, one after the other.
 func (l *lock) fail(err error, except marks, fx *effects) {
 	var next *Waiter
 	for w := l.first; w != nil; w = next {
@@ -276,8 +274,8 @@ func (l *lock) failOne(w *Waiter, err error, fx *effects) {
 	w.next, fx.failed = fx.failed, w
 }
 
-// stray notes that a waiter is in the queue no more: a try of its own that is on its way
-// is the queue's from now on.
+// stray notes that a waiter has left the queue: its try that is on its way belongs to
+// the queue from now on.
 func (l *lock) stray(w *Waiter) {
 	if w.marks&asking != 0 {
 		w.marks &^= asking
@@ -290,7 +288,7 @@ func (l *lock) close(fx *effects) {
 	l.fail(ErrClosed, 0, fx)
 	switch {
 	case l.phase == held && l.own.holder == nil:
-		l.giveUp(l.own, fx) // it was kept for one of those
+		l.giveUp(l.own, fx) // it was kept for a waiter that has just failed
 	case l.phase == acquiring:
 		l.proceed(fx)
 	}
@@ -347,8 +345,8 @@ func (l *lock) sees(list string) {
 	l.far = max(farthest(list), farthest(l.shard.table.name(driver.Exclusive, true)), l.far-l.far/8)
 }
 
-// outlive ends an ownership whose lease has ended: the watchdog was too late to end it, or
-// its release has no answer yet, for which no caller waits any more.
+// outlive ends an ownership after the end of its lease: the watchdog was too late to end
+// it, or its release has no answer yet and no caller waits for that any more.
 func (l *lock) outlive(now clock.Instant, fx *effects) {
 	if l.phase == held {
 		l.own.expire(now, fx)

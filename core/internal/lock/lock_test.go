@@ -29,10 +29,10 @@ type machine struct {
 	token  int64          // the highest that a holder got
 	had    map[int64]bool // tokens of permits that were given out
 
-	releases []underway // in the order in which they were sent
+	releases []underway // in the order of sending
 	renewal  *ownership // on its way
 
-	owners  map[string]bool // those that the store may hold the lock for
+	owners  map[string]bool // owners that the store may hold the lock for
 	orphans map[string]bool
 	closed  bool
 }
@@ -60,7 +60,7 @@ type player struct {
 	leaving  bool          // it had no answer in time, and has not told the lock yet
 	failed   bool          // and was woken for that
 	has      bool          // the lock
-	lost     bool          // and was told of the loss
+	lost     bool          // and was notified of the loss
 }
 
 func (*player) Lost(*Waiter, Reason, error, error)          {}
@@ -101,7 +101,7 @@ var permitTerms = []*Terms{
 	{Lease: 3 * time.Second, Wait: -1, MaxWaiters: 2},
 }
 
-// placeTerms are those of callers that can hold the lock together with others.
+// placeTerms are the terms of callers that can hold the lock together with others.
 var placeTerms = []*Terms{
 	{Kind: driver.Shared, Lease: 3 * time.Second, Wait: -1},
 	{Kind: driver.Shared, Lease: 3 * time.Second, Wait: -1, MaxHold: 2 * time.Second},
@@ -123,7 +123,7 @@ func newMachine(t *testing.T, terms []*Terms, choose func(int) int) *machine {
 	return m
 }
 
-// apply does what the Table does with effects.
+// apply carries effects out, as the Table does.
 func (m *machine) apply(fx *effects) {
 	m.t.Helper()
 	if w := fx.handed; w != nil {
@@ -199,7 +199,7 @@ func (m *machine) isReleasing(own *ownership) bool {
 	return slices.ContainsFunc(m.releases, func(r underway) bool { return r.own == own })
 }
 
-// mine lists what the process holds.
+// mine lists the holds of the process.
 func (m *machine) mine() []*ownership {
 	all := slices.Clone(m.l.places.held())
 	if m.l.phase == held {
@@ -274,7 +274,7 @@ func (m *machine) check() {
 			m.failf("the first waiter sleeps until %d, and could try at %v", p.until, l.acq)
 		}
 	}
-	// What the store may hold the lock for is ours, on its way back, or the
+	// Each owner that the store may hold the lock for is ours, on its way back, or the
 	// reaper's.
 	for owner := range m.owners {
 		is := func(own *ownership) bool { return own.owner() == owner }
@@ -315,7 +315,7 @@ func (m *machine) checkTries(silent int) {
 	}
 }
 
-// run lets a waiter do what it has to do, as Table.wait does.
+// run carries out the next action of a waiter, as Table.wait does.
 func (m *machine) run(p *player) {
 	var fx effects
 	s := m.l.look(&p.Waiter, m.now, p.deadline, &fx)
@@ -442,7 +442,7 @@ func (m *machine) answer(i int) {
 }
 
 // checkRefused looks who waits after a refusal that answers all tries: no caller that does
-// not wait, and none behind more others than it allows.
+// not wait, and none after more others than it allows.
 func (m *machine) checkRefused() {
 	acq, before := m.l.acq, 0
 	if m.l.asking > 0 || acq == nil || acq.failed != nil {
@@ -637,8 +637,8 @@ func FuzzEvents(f *testing.F) {
 	})
 }
 
-// finish closes the table, answers what is on its way, and looks whether anything
-// is left.
+// finish closes the table, answers the requests on their way, and looks whether
+// anything is left.
 func (m *machine) finish() {
 	m.closed = true
 	m.table.closed.Store(true)
@@ -680,8 +680,8 @@ func (m *machine) finish() {
 	m.failf("it does not end")
 }
 
-// A try that a place of its own process may have refused asks again when that place was
-// given back, though a caller that waits has planned to ask later.
+// A try that may have been refused because of a place of the same process is repeated
+// when that place was given back, though a caller that waits has planned to ask later.
 func TestATryThatAPlaceOfItsProcessMayHaveRefusedAsksAgainAtOnce(t *testing.T) {
 	m := newMachine(t, nil, nil)
 	l := m.l

@@ -13,7 +13,7 @@ import (
 // A store that is a [driver.Offerer] offers a lock that became free to the first process of its
 // list, and keeps it for that process for [driver.OfferLasts] from the release on. The message
 // may be of any age. So the process counts that time from an earlier instant, the anchor: it
-// has sent a request whose answer had a smaller token than the offer, hence the release was
+// has sent a request, and the answer had a smaller token than the offer. Hence the release was
 // carried out after the request was sent. Tokens are compared, and never times of two clocks.
 //
 // Each offer is dealt with once: the first waiter takes it, or asks and names it, or no caller
@@ -53,15 +53,16 @@ type anchor struct {
 	ahead time.Duration // of the wall clock, by then
 }
 
-// offer is an offer that came while a request was on its way, whose answer comes first.
+// offer is an offer that came while a request was on its way. The answer to the request
+// is handled first.
 type offer struct {
 	token     int64 // zero: there is none
 	contended bool
 }
 
 // takesOffers reports whether a caller with these terms can begin without a request. A fixed
-// lease is to be whole, and the holder of an offer has no name yet by which it could be told
-// that others wait.
+// lease is to be whole. An attentive holder of an offer has no name yet, so no notification
+// that others wait could reach it.
 func (t *Terms) takesOffers() bool {
 	return t.Kind == driver.Exclusive && t.Line == driver.InTurn && !t.Fixed && !t.WillFix && !t.Whole && !t.Attentive && t.Lease > driver.OfferLasts
 }
@@ -113,8 +114,8 @@ func (a *acquisition) anchors(token int64, sent clock.Instant, ahead time.Durati
 	if token > a.offer.token {
 		a.offer = offer{} // it has ended
 	}
-	// Beside an offer that waits for this answer, and was made before it, an earlier anchor is
-	// the right one.
+	// If an offer waits for this answer, and was made before it, an earlier anchor is the
+	// right one.
 	if token != 0 && token >= a.anchor.token && token != a.offer.token {
 		a.anchor = anchor{token, sent, ahead}
 	}

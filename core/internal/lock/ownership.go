@@ -24,16 +24,16 @@ type ownership struct {
 	seq    uint64 // of the owner
 	lease  time.Duration
 
-	// sent is when the last confirmed acquire or renewal was sent, from which the
-	// lease counts. ahead is how far the wall clock had run ahead when the store
-	// last said that the lock is ours.
+	// sent is the send time of the last confirmed acquire or renewal. The lease counts from
+	// it. ahead is how far the wall clock had run ahead when the store last said that the
+	// lock is ours.
 	sent  clock.Instant
 	ahead time.Duration
 
 	number int64 // of the caller that is Newest; zero: the caller is not
 
-	// Fencing tokens: the highest given out, and what the store minted and when its
-	// reply came.
+	// Fencing tokens: the highest given out, the token that the store minted, and the time
+	// of that reply.
 	token   int64
 	base    int64
 	room    int64 // how many tokens above base it leaves to hand-offs; zero: no bound
@@ -45,8 +45,8 @@ type ownership struct {
 	grants int32
 	atMost int32 // of a permit
 
-	// bound is when the holder has held for its MaxHold, of those that share it the
-	// first, or earlier; zero: none has a bound.
+	// bound is the end of the holder's MaxHold, of several holders the first end, or
+	// earlier; zero: none has a bound.
 	bound clock.Instant
 
 	renewAt clock.Instant
@@ -73,9 +73,9 @@ func (own *ownership) deadline() clock.Instant {
 	return own.sent.Add(own.lease - clock.Drift(own.lease))
 }
 
-// ends is until when the store may keep a lease that is not renewed any more. The
-// store counts by a clock of its own, from a moment before the reply came: of the
-// acquire, or of a renewal, for which there is a sixth of the lease.
+// ends is until when the store may keep a lease that is not renewed any more. The store
+// counts by its own clock, from a moment before the reply to the acquire or renewal
+// came. A renewal has a sixth of the lease for its reply.
 func (own *ownership) ends() clock.Instant {
 	return max(own.replied, own.sent.Add(own.lease/6)).Add(own.lease + clock.Drift(own.lease))
 }
@@ -94,9 +94,9 @@ func (own *ownership) suspended(ahead time.Duration) bool {
 	return ahead-own.ahead > clock.Drift(own.lease)
 }
 
-// unknown reports whether the store has to be told the last token: the store did
-// not mint it, or so long ago that it may have forgotten it. It minted all that a
-// permit can have ([driver.Tokens]).
+// unknown reports whether a request must give the store the last token: the store did
+// not mint it, or so long ago that it may have forgotten it. The store minted all
+// tokens of a permit ([driver.Tokens]).
 func (own *ownership) unknown(now clock.Instant) bool {
 	return own.token != own.base && own.kind != driver.Permit || now.Sub(own.replied) > own.lease
 }
@@ -132,9 +132,9 @@ func (own *ownership) slack() time.Duration {
 	return min(own.lease/60, 50*time.Millisecond)
 }
 
-// within is how long a renewal may take that is sent now: a sixth of the lease, so that two fit
-// between the third of the lease at which the first starts and the deadline, and one more. Of an
-// offer, which is not renewed yet, only a third of what is left.
+// within is how long a renewal may take that is sent now: a sixth of the lease, so that three
+// fit between the start of the first, at a third of the lease, and the deadline. An offer is not
+// renewed yet: its first renewal has a third of the time left.
 func (own *ownership) within(now clock.Instant) time.Duration {
 	if own.offered {
 		// A multiple, so that renewals share batches.
@@ -173,8 +173,8 @@ func (own *ownership) grant(w *Waiter, token int64, now clock.Instant, fx *effec
 // The token is the last one plus one, without regard to any clock. The store gets
 // it at the release. If there is none, the store's own clock is ahead of it at the
 // next grant, as long as that clock was not set back since the acquire: a lock
-// is not handed off more than once a microsecond. Where the clock was behind at the
-// acquire already, the grant has left room for so many hand-offs.
+// is not handed off more than once a microsecond. Where the clock lagged at the acquire
+// already, the grant has left room for so many hand-offs.
 func (own *ownership) handOff(now clock.Instant, ahead time.Duration, fx *effects) (kept bool) {
 	w := own.lock.first
 	if own.fixed || own.number != 0 || !own.suits(w.Terms) || own.lock.shard.table.closed.Load() || now >= own.deadline() {
@@ -192,13 +192,13 @@ func (own *ownership) handOff(now clock.Instant, ahead time.Duration, fx *effect
 	}
 	own.grant(w, own.token+1, now, fx)
 	if w.Terms.MaxHold > 0 {
-		fx.schedule = own // it has an end of its own
+		fx.schedule = own // it has a separate end
 	}
 	return true
 }
 
 // aging reports whether so much of the lease has passed that no other caller should begin with
-// what is left.
+// the rest.
 func (own *ownership) aging(now clock.Instant) bool {
 	if own.offered {
 		return own.deadline().Sub(now) < leastOffer
@@ -212,8 +212,8 @@ func (own *ownership) aging(now clock.Instant) bool {
 func (own *ownership) turnOver(now clock.Instant, fx *effects) bool {
 	table := own.lock.shard.table
 	turn, grants := now.Sub(own.began), int(own.grants)
-	// The way to the farthest locker and back is time in which no section runs: two of its
-	// round trips. Its patience is three, so the turn is a little longer than that time.
+	// No section runs during the way to the farthest locker and back: two of its round
+	// trips. Its patience is three, so the turn is a little longer than that time.
 	length := max(table.turnTime, own.lock.far/4*3, own.lock.gone.turn/4*3)
 	if own.contended && (turn >= length || grants >= table.turnCount) {
 		return true
@@ -233,10 +233,10 @@ func (own *ownership) turnOver(now clock.Instant, fx *effects) bool {
 type absence struct {
 	since  clock.Instant // when this process released the lock; zero: it did not wait for it then
 	others int           // so many processes were before this one
-	turn   time.Duration // of one of them, a mean of the last turns
+	turn   time.Duration // of one section, a mean of the last turns
 }
 
-// begins notes a release, behind which this process waits in a list with others.
+// begins notes a release after which this process waits in a list with others.
 func (a *absence) begins(sent clock.Instant, list string) {
 	a.since, a.others = sent, strings.Count(list, ",")
 }

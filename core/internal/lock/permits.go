@@ -5,14 +5,15 @@ import (
 	"github.com/interlock-go/interlock/core/internal/clock"
 )
 
-// Callers of one process that want permits ask for them at the same time, each with an
-// owner of its own: else a process would get one permit in a round trip, however many are
-// free. The store carries out several such requests in one call. Their answers are the
+// Callers of one process that want permits ask for them at the same time, each with a
+// separate owner. Otherwise a process would get one permit in a round trip, however many
+// are free. The store carries out several such requests in one call. Their answers are the
 // senders' own, in any order: granted, refused, failed or unknown.
 //
-// How many may be on their way at once depends on what is known. After a refusal one
-// asks, and then as many as grants have come since, so that a process that waits for few
-// places does not ask for many. For a permit that this process has already no caller asks.
+// The number of requests on their way is limited by the last answers. After a refusal one
+// caller asks, and then as many as there were grants since, so that a process that waits
+// for few places does not ask for many. For a permit that this process has already no
+// caller asks.
 
 // mostTries is how many tries for permits of one key are on their way at once at the most.
 const mostTries = 64
@@ -42,7 +43,7 @@ func (a *acquisition) window() int32 {
 	return mostTries
 }
 
-// firstSilent returns the first waiter that has no try of its own on its way.
+// firstSilent returns the first waiter without a try on its way.
 func (l *lock) firstSilent() *Waiter {
 	if l.n <= l.asking-l.strays {
 		return nil
@@ -73,15 +74,15 @@ func (l *lock) mayTryNext(w *Waiter, now clock.Instant) bool {
 }
 
 // refusedNow reports whether the first waiter, which does not wait for the holders, was
-// refused already: by what the store answered to the one before it.
+// refused already, by the answer to the waiter before it.
 func (l *lock) refusedNow(w *Waiter, now clock.Instant) bool {
 	return w.Terms.Kind.Place() && l.acq != nil && l.acq.contended && l.acq.failed == nil && now < l.acq.tryAt
 }
 
-// failSurplus refuses callers behind the first, since the store has said that there is a
+// failSurplus refuses callers after the first, since the store has said that there is a
 // holder: callers that do not wait, and callers with as many waiters before them as their
-// MaxWaiters allows. Callers that ask for themselves have answers of their own, and
-// are waiters only after these.
+// MaxWaiters allows. Callers that ask for themselves get separate answers, and are
+// waiters only after these.
 func (l *lock) failSurplus(fx *effects) {
 	if !l.surplus {
 		return

@@ -13,10 +13,10 @@ import (
 // caller of another process waits for those who share a lock here.
 const minQuestion = 10 * time.Millisecond
 
-// places are what a process has of the places of one key: permits, each an ownership
-// of its own, and shared holds, each for any number of callers. They exist beside the
-// phases of the lock, which are those of the first waiter: while callers have places,
-// it may ask for another.
+// places are the places of a process at one key: permits, each a separate ownership, and
+// shared holds, each for any number of callers. They are independent of the phases of the
+// lock. The phase describes the first waiter: while callers have places, it may ask for
+// another.
 //
 // Five events of an ownership take another way for a place, and each of them looks at the
 // kind once: a grant (placed), a release by a holder (passOn), the end on this side
@@ -64,7 +64,7 @@ func (l *lock) retirePlace(own *ownership, release bool) {
 
 // placed takes the grant of a place, which the waiter w asked for, unless that has left.
 // A permit is w's, or else for the first that does not ask for itself. A shared hold is
-// for the first, and those behind it that share. The others go on asking.
+// for the first, and for the following waiters that share. The others go on asking.
 func (l *lock) placed(own *ownership, w *Waiter, rest string, now clock.Instant, fx *effects) {
 	if l.places == nil {
 		l.places = &places{}
@@ -104,8 +104,8 @@ func exclusiveIn(list string) bool {
 	return false
 }
 
-// admit gives a shared hold to the first waiter, and to those behind it that want the
-// same.
+// admit gives a shared hold to the first waiter, and to the following waiters that want
+// the same.
 func (own *ownership) admit(now clock.Instant, fx *effects) {
 	l := own.lock
 	for w := l.first; w != nil && own.suits(w.Terms) && (fx.handed == nil || own.joinable(w)); w = l.first {
@@ -127,7 +127,7 @@ func (own *ownership) admit(now clock.Instant, fx *effects) {
 // caller's alone.
 func (own *ownership) joinable(w *Waiter) bool { return !own.fixed && !w.Terms.WillFix }
 
-// share makes a waiter one of those that share a hold.
+// share adds a waiter to the holders of a shared hold.
 func (own *ownership) share(w *Waiter, now clock.Instant, fx *effects) {
 	w.prev, w.next = nil, own.holder
 	if w.next != nil {
@@ -142,8 +142,8 @@ func (own *ownership) share(w *Waiter, now clock.Instant, fx *effects) {
 	}
 }
 
-// noteBound notes when a holder that has a MaxHold has held for it. It reports whether that is
-// earlier than what was noted.
+// noteBound notes the end of a holder's MaxHold, if it has one. It reports whether the end is
+// earlier than the previous bound.
 func (own *ownership) noteBound(w *Waiter) bool {
 	if own.bound != 0 && own.bound <= w.bound() {
 		return false
@@ -164,7 +164,7 @@ func (l *lock) joinsOpen(w *Waiter, now clock.Instant, ahead time.Duration, fx *
 		return false
 	}
 	if now.Sub(own.sent) > own.lease/2 {
-		// The renewal that was due is late. A hold of its own is the safer one.
+		// The renewal that was due is late. A separate hold is safer.
 		return false
 	}
 	if own.contended {
@@ -199,8 +199,8 @@ func (own *ownership) passOn(w *Waiter, now clock.Instant, ahead time.Duration, 
 	return true
 }
 
-// unshare takes a holder out of those that share a hold. If all that are left have
-// reached their MaxHold, the hold is not renewed any more.
+// unshare takes a holder out of a shared hold. If all that are left have reached their
+// MaxHold, the hold is not renewed any more.
 func (own *ownership) unshare(w *Waiter) {
 	if w.prev == nil {
 		own.holder = w.next
@@ -236,7 +236,7 @@ func (own *ownership) handOn(now clock.Instant, ahead time.Duration, fx *effects
 	}
 	own.grant(w, own.token+1, now, fx)
 	if w.Terms.MaxHold > 0 {
-		fx.schedule = own // it has an end of its own
+		fx.schedule = own // it has a separate end
 	}
 	if l.phase == acquiring && l.asking == 0 {
 		l.proceed(fx) // with another first waiter, or none

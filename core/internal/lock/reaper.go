@@ -15,8 +15,8 @@ import (
 
 const (
 	// reapAtOnce bounds how many orphans are released for the first time at once, so
-	// that an outage does not end in a flood. Those whose release has failed have a
-	// bound of their own: a server that hangs then does not delay the others.
+	// that an outage does not end in a flood. Orphans after a failed release have a
+	// separate bound: a server that hangs then does not delay the others.
 	reapAtOnce      = 256
 	reapAgainAtOnce = 64
 	// reapMost bounds how many orphans there are: some 10 MB.
@@ -32,18 +32,18 @@ const (
 	lateMost = 15 * time.Minute
 )
 
-// reaper releases what may still become ours: the orphans of a Table. An orphan is
-// the owner of a request whose outcome is unknown. A try that was delayed on the way
+// reaper releases locks that may still become ours: the orphans of a Table. An orphan
+// is the owner of a request with an unknown outcome. A try that was delayed on the way
 // can be executed long after its caller has gone, and would then hold the lock for a
-// whole TTL. So no other request uses the owner again. The reaper releases it at
-// once, again after pauses that grow, and whenever a try finds it as the holder. To
-// release an owner that holds nothing does nothing.
+// whole TTL. So no other request uses the owner again. The reaper releases it at once,
+// again after pauses that grow, and whenever a try finds it as the holder. To release
+// an owner that holds nothing does nothing.
 //
 // The reaper forgets an orphan after one TTL, or when the store has answered and no
 // request can be on its way any more (lateMost): at the earlier of the two instants.
 //
-// Lock order: a shard's mutex, then this one, then that of the timers. Under this
-// one nothing is done that takes longer the more orphans there are.
+// Lock order: a shard's mutex, then this mutex, then the mutex of the timers. No work
+// under this mutex takes longer with more orphans.
 type reaper struct {
 	table  *Table
 	store  driver.Store
@@ -56,16 +56,16 @@ type reaper struct {
 	most    int                // how many there may be
 	first   lane               // never released yet, or the last release was answered
 	again   lane               // the last release failed
-	paused  orphanList         // of those that failed, the ones that are not due
+	paused  orphanList         // failed, and not due yet
 	full    logs.Throttle
 	closed  bool
 }
 
-// lane is a part of the releases that has a bound of its own.
+// lane is a part of the releases with a separate bound.
 type lane struct {
 	busy int        // releases under way
 	most int        // how many of these there may be
-	due  orphanList // those that wait until fewer are under way
+	due  orphanList // orphans that wait until fewer are under way
 }
 
 // orphan is an owner that must not hold its lock. It is scheduled, or its release is
@@ -118,8 +118,8 @@ func (r *reaper) add(o *orphan) {
 	r.plan(o)
 }
 
-// reap reports whether one of some holders, whose names are separated by commas, is an
-// orphan, and if so releases it now.
+// reap reports whether a list of holders, separated by commas, has an orphan, and if so
+// releases it now.
 func (r *reaper) reap(key, holders string) (found bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -148,7 +148,7 @@ func (r *reaper) stop() {
 	r.timers.Stop()
 }
 
-// serve releases what is due, as far as that may be under way at once.
+// serve releases the orphans that are due, as many as may be under way at once.
 func (r *reaper) serve(batch []*orphan, now clock.Instant) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -182,8 +182,7 @@ func (r *reaper) release(o *orphan, l *lane) {
 	now := r.clock.Now()
 	o.releasing, o.failed = false, err != nil && !errors.Is(err, driver.ErrNotOwner)
 	if !o.failed {
-		// What it may have held is free. From here only a request that is late can
-		// take it.
+		// The lock that it may have held is free. From here only a late request can take it.
 		o.until = min(o.until, now.Add(lateMost))
 	}
 	r.plan(o)
@@ -232,14 +231,14 @@ func (r *reaper) send(o *orphan, l *lane, now clock.Instant) {
 	r.start(func() { r.release(o, l) })
 }
 
-// makeRoom forgets an orphan whose release has failed, in favour of another. It
-// reports whether there was one.
+// makeRoom forgets an orphan after a failed release, in favour of another. It reports
+// whether there was one.
 func (r *reaper) makeRoom() bool {
 	if n := r.full.Count(time.Now()); n > 0 {
 		r.table.Log.Warn("interlock: too many requests whose outcome is not known: some locks stay until their TTL ends",
 			"requests", n, "most", r.most)
 	}
-	o := r.paused.last // not one of the next to be released
+	o := r.paused.last // not among the next to be released
 	if o == nil {
 		o = r.again.due.last
 	}
@@ -257,7 +256,7 @@ func (r *reaper) forget(o *orphan) {
 	delete(r.orphans, o.owner)
 }
 
-// orphanList has orphans in the order in which they came.
+// orphanList has orphans in order of arrival.
 type orphanList struct{ first, last *orphan }
 
 // links are the place of an orphan in a list.

@@ -14,7 +14,7 @@ import (
 	_ "github.com/interlock-go/interlock/internal/bubble"
 )
 
-// reaped is a store whose releases take and end as it likes.
+// reaped is a store that decides how long its releases take and how they end.
 type reaped struct {
 	driver.Store
 	mu     sync.Mutex

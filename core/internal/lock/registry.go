@@ -25,9 +25,9 @@ const (
 	withdrawWithin = time.Second
 )
 
-// registry keeps the entry of a Table in a store that has entries. It has a timer
-// of its own, which runs while the table is used and a round longer: no goroutine stays
-// for it, and a table that is forgotten without Close is collected.
+// registry keeps the entry of a Table in a store that has entries. Its timer runs while
+// the table is used and a round longer: no goroutine stays for it, and a table that is
+// forgotten without Close is collected.
 //
 // Lock order: its mutex, then the mutexes of the shards. No request is sent under it.
 type registry struct {
@@ -140,8 +140,8 @@ func (r *registry) stop() {
 	}
 }
 
-// withdraw deletes the entry, after stop and after what was on its way has ended. Of
-// several calls the first one does it.
+// withdraw deletes the entry, after stop and after the end of the request on its way.
+// Of several calls the first one does it.
 func (r *registry) withdraw(ctx context.Context) {
 	r.mu.Lock()
 	written := r.written

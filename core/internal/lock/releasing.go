@@ -11,8 +11,7 @@ import (
 )
 
 // releaseWait bounds for how long a release is tried again, so that with the last
-// try it takes two seconds at most by default. What is not done by then the reaper
-// does.
+// try it takes two seconds at most by default. After that the reaper releases.
 const releaseWait = time.Second
 
 // behindMost bounds the calls of [Table.Behind].
@@ -120,10 +119,10 @@ func (t *Table) Send(ctx context.Context, w *Waiter, p *Parting) Released {
 	return r
 }
 
-// Behind runs f, which calls [Table.Send] for a caller that does not wait, on a goroutine of
-// its own. [Table.Close] waits for f. While 256 such calls are under way, Behind does nothing
-// and returns false: a store that does not answer keeps callers waiting, and not an unbounded
-// number of goroutines.
+// Behind runs f, which calls [Table.Send] for a caller that does not wait, on a new
+// goroutine. [Table.Close] waits for f. While 256 such calls are under way, Behind does
+// nothing and returns false: a store that does not answer keeps callers waiting, and not an
+// unbounded number of goroutines.
 func (t *Table) Behind(f func()) bool {
 	if t.behind.Add(1) > behindMost {
 		t.behind.Add(-1)
@@ -136,8 +135,8 @@ func (t *Table) Behind(f func()) bool {
 	return true
 }
 
-// result says what a release means for the caller that came late, or whose release had no
-// success.
+// result returns the outcome of a release for a caller that came late, or after a release
+// without success.
 func (p *Parting) result(w *Waiter, err error) Released {
 	key := w.lock.key
 	switch {
@@ -199,8 +198,8 @@ func (l *lock) released(
 		l.sees(waiting)
 		if listed {
 			l.gone.begins(sent, waiting)
-			// The list is the answer of the execution that has released it: what is offered from
-			// here on was minted after the release was sent.
+			// The list is the answer of the execution that has released it: every later offer was
+			// minted after the release was sent.
 			l.acquisition().anchor = anchor{own.token, sent, ahead}
 		}
 	}

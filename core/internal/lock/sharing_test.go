@@ -10,7 +10,7 @@ import (
 	"github.com/interlock-go/interlock/core/driver"
 )
 
-// slow is a store that grants what it is asked for when the test wants it to.
+// slow is a store that grants requests when the test wants it to.
 type slow struct {
 	driver.Store
 	grant chan struct{}
@@ -24,9 +24,9 @@ func (s *slow) Acquire(context.Context, driver.AcquireRequest) (driver.Reply, er
 
 func (*slow) Release(context.Context, driver.ReleaseRequest) (string, error) { return "", nil }
 
-// Callers that share what the first of them asks for are made holders by its
-// goroutine, while they go to sleep on their own. The race detector must have nothing
-// to say of that.
+// Callers share a hold that the first of them asks for. Its goroutine makes them
+// holders, while their goroutines go to sleep. The race detector must find nothing
+// there.
 func TestSharersThatWaitForTheFirstOnesAnswerShareNoMemoryWithIt(t *testing.T) {
 	const callers = 50
 	s := &slow{grant: make(chan struct{})}

@@ -12,7 +12,7 @@ type Stats struct {
 	Orphans int
 }
 
-// Stats counts what the Table looks after.
+// Stats counts the keys, holds and orphans of the Table.
 func (t *Table) Stats() Stats {
 	s := Stats{Holds: t.holds.Load()}
 	for i := range t.shards {
@@ -27,8 +27,8 @@ func (t *Table) Stats() Stats {
 	return s
 }
 
-// StopEvents keeps the watchdog from looking at what it looks after now. It is for
-// tests: it plays a process whose scheduler is late.
+// StopEvents keeps the watchdog from looking at its present ownerships. It is for
+// tests: it plays a process with a late scheduler.
 func (t *Table) StopEvents() {
 	for i := range t.shards {
 		sh := &t.shards[i]
@@ -49,7 +49,7 @@ func (t *Table) StopEvents() {
 // tests, before the first call of another method.
 func (t *Table) SetMostOrphans(n int) { t.reaper.most = n }
 
-// State is what the process knows about one key.
+// State is the state of one key in this process.
 type State struct {
 	// Key is the lock's key.
 	Key string

@@ -23,8 +23,8 @@ const shardCount = 64
 type Table struct {
 	// Clock tells the time of all instants.
 	Clock clock.Clock
-	// ID is the name of the process among those that use the store: 128 random bits,
-	// the first half of every owner.
+	// ID is the name of the process among the processes that use the store: 128 random
+	// bits, the first half of every owner.
 	ID string
 	// Observed says to tell holders of renewals. The owner of the Table sets it before
 	// the first call.
@@ -54,7 +54,7 @@ type Table struct {
 	Invalid func(error)
 
 	wakeups sync.Pool // channels of waiters that have slept
-	alarms  sync.Pool // and timers of those that slept for a bounded time
+	alarms  sync.Pool // and timers of waiters that slept for a bounded time
 
 	watchdog watchdog
 	reaper   reaper
@@ -65,7 +65,7 @@ type Table struct {
 	holds  atomic.Int64 // granted, and not yet released or lost
 	empty  broadcast    // no hold is left
 	work   background
-	behind atomic.Int32 // calls of Behind under way
+	behind atomic.Int32 // calls of [Table.Behind] under way
 }
 
 // shard is a part of a Table's keys. Its mutex guards everything of them: locks,
@@ -119,10 +119,11 @@ func namesOf(name string) *names {
 	}
 }
 
-// name returns the name of the process for a list of waiting lockers. A store that keeps
-// the lock for those who wait is told how long this process may take: a message to it and
-// a request from it are a round trip, and there is time for a pause. The store is asked how
-// long that is where others are known to wait, and until it has measured a round trip.
+// name returns the name of the process for a list of waiting lockers. For a store that
+// reserves the lock for lockers that wait, the name says how long this process may take: a
+// message to it and a request from it are a round trip, and there is time for a pause. The
+// store is asked how long that is where others are known to wait, and until it has measured
+// a round trip.
 func (t *Table) name(kind driver.Kind, contended bool) string {
 	n := t.names.Load()
 	if t.ranger == nil || n.trip != 0 && !contended {
@@ -150,9 +151,9 @@ func (t *Table) appendOwner(b []byte, seq uint64) []byte {
 	return b
 }
 
-// event lets an event happen to a lock, and does what the event asks for: a shard locks, a
-// lock changes. happen runs with the mutex held, and changes only memory: it calls a method
-// of the lock that has the name of the event. l is nil for the event that finds its lock
+// event runs an event on a lock, and carries its effects out: a shard locks, a lock
+// changes. happen runs with the mutex held, and changes only memory: it calls a method of
+// the lock that has the name of the event. l is nil for the event that finds its lock
 // itself ([effects.lock]).
 func (sh *shard) event(l *lock, happen func(fx *effects)) {
 	sh.mu.Lock()
@@ -280,9 +281,9 @@ func (t *Table) ended() {
 	}
 }
 
-// effects are what an event asks for outside of the lock to which it happens. The fields
-// of the first part are applied before the shard's mutex is unlocked, the fields of the second
-// part after it; see [shard.event].
+// effects are the actions of an event outside of its lock. The fields of the first part are
+// applied before the shard's mutex is unlocked, the fields of the second part after it; see
+// [shard.event].
 type effects struct {
 	lock *lock
 
@@ -298,8 +299,8 @@ type effects struct {
 	handed     *Waiter     // holds the lock
 	wakeup     chan wakeup // of handed
 	loss       *loss
-	wanted     []*Waiter  // are told that others wait
-	superseded *Waiter    // is told that a newer caller waits
+	wanted     []*Waiter  // are notified that others wait
+	superseded *Waiter    // is notified that a newer caller waits
 	question   *ownership // whether a newer caller waits is to be asked
 	orphan     *orphan    // for the reaper
 	release    *ownership // to be released in the background
@@ -333,7 +334,7 @@ type background struct {
 	idle chan struct{} // made by the first that waits
 }
 
-// Go runs f on a goroutine of its own.
+// Go runs f on a new goroutine.
 func (b *background) Go(f func()) {
 	b.begin()
 	go func() {

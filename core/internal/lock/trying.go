@@ -128,7 +128,7 @@ func (t *try) done(w *Waiter, a answer, deadline clock.Instant) (s step) {
 	return s
 }
 
-// late takes the outcome of a try whose waiter has left.
+// late takes the outcome of a try after its waiter has left.
 func (t *try) late(rep driver.Reply, err error) { t.done(nil, answer{Reply: rep, err: err}, 0) }
 
 // answered is the event that a try has its outcome. That belongs to the waiter w that
@@ -194,7 +194,7 @@ func (l *lock) answered(now clock.Instant, t *try, w *Waiter, a answer, fx *effe
 		known := acq.contended
 		l.refused(now, t, w, a, rest)
 		if a.Token > l.acq.anchor.token && a.Holder == l.shard.table.owner(uint64(a.Token)) { //nolint:gosec // a token is positive
-			l.acq.offer = offer{a.Token, true} // to this process, whose message is late or lost
+			l.acq.offer = offer{a.Token, true} // to this process, but the message is late or lost
 		} else {
 			l.acq.anchors(a.Token, sent, ahead)
 		}
@@ -253,8 +253,8 @@ func (l *lock) refused(now clock.Instant, t *try, w *Waiter, a answer, rest stri
 		}
 	}
 	if acq.signals != t.heard {
-		// A release was announced while the try was on its way; what it saw is
-		// older than what the signal said.
+		// A release was announced while the try was on its way; the answer to the try is older
+		// than the signal.
 		acq.rest = rest
 		return
 	}
@@ -294,7 +294,7 @@ func (l *lock) granted(
 		token: rep.Token, number: rep.Number, base: rep.Token, room: rep.Room, replied: now, began: now, contended: rest != "",
 	}
 	if own.seq&attentive != 0 && acq.hinted != 0 && acq.hinted >= t.sent {
-		own.hint = now // what it is about may have happened before the reply came
+		own.hint = now // its event may have happened before the reply came
 	}
 	if acq.unwatch == nil && l.asking == 0 && (!acq.contended || req.Kind != driver.Permit) {
 		l.forgetAcquisition()

@@ -11,7 +11,7 @@ import (
 
 // Terms are what a caller asks for. They do not change.
 type Terms struct {
-	// Kind says with whom the caller can hold the lock at the same time.
+	// Kind says which other callers can hold the lock at the same time.
 	Kind driver.Kind
 	// AtMost is how many permits there are, for the kind Permit.
 	AtMost int
@@ -23,7 +23,7 @@ type Terms struct {
 	// one caller's alone.
 	WillFix bool
 	// Whole says that the caller begins only when at least two thirds of the lease are left, as
-	// after a hand-off: not with an offer, nor with a grant whose reply came late.
+	// after a hand-off: not with an offer, nor with a grant after a late reply.
 	Whole bool
 	// Wait is how long the caller waits for the holder: zero not at all, negative
 	// until its context ends.
@@ -41,15 +41,16 @@ type Terms struct {
 	Attentive bool
 }
 
-// Holder is told what becomes of the holds of its waiters. Its methods are called
+// Holder receives callbacks when a hold of its waiters changes. Its methods are called
 // without a mutex.
 type Holder interface {
 	// Lost says that the lease of w cannot be trusted any more: cause is [ErrLost],
-	// [ErrMaxHold] or [ErrClosed], and err the error of the last renewal. A reason
-	// of zero says that the loss was told before, as [MaxHold].
+	// [ErrMaxHold] or [ErrClosed], and err the error of the last renewal. A reason of zero
+	// says that the loss was reported before, as [MaxHold].
 	Lost(w *Waiter, reason Reason, cause, err error)
 	// Renewed says how a renewal of w's lease by the Table ended, if that is
-	// [Table.Observed]. What a caller asks for ([Table.Confirm]) is told to that caller alone.
+	// [Table.Observed]. The result of a query by a caller ([Table.Confirm]) goes to that
+	// caller alone.
 	Renewed(w *Waiter, err error, took time.Duration)
 	// Wanted says that another process or a caller of this one waits for the lock of w,
 	// once after each [Table.Heed].
@@ -93,11 +94,11 @@ type marks uint8
 
 const (
 	waited     marks = 1 << iota // for observers: the lock was not free at once
-	asking                       // a try of its own is on its way
+	asking                       // its try is on its way
 	refused                      // it does not wait, and its last try was refused
 	blind                        // when that try was sent, the release of a place of this process was on its way
-	heeds                        // it holds the lock, and its holder is to be told when others wait
-	superseded                   // it holds the lock, and its holder was told that a newer caller waits
+	heeds                        // it holds the lock, and its holder is to be notified when others wait
+	superseded                   // it holds the lock, and its holder was notified that a newer caller waits
 )
 
 // state is where a waiter is.

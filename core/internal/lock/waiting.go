@@ -48,7 +48,7 @@ func (t *Table) awake(w *Waiter) {
 	w.wakeup = nil
 }
 
-// ended is the error of a caller whose context ended while it waited.
+// ended is the error of a caller after its context ended while it waited.
 func ended(ctx context.Context, key string) error {
 	return fmt.Errorf("interlock: waiting for %q: %w", key, context.Cause(ctx))
 }
@@ -189,7 +189,7 @@ func (l *lock) signalled(s driver.Signal) {
 
 // leave takes a waiter that gives up out of the queue: with err, or because its context has
 // ended. Of the two that can have happened meanwhile, a failure is reported in place of err,
-// and a grant is passed on: the caller was told that it holds nothing.
+// and a grant is passed on: the caller got an error and holds nothing.
 func (t *Table) leave(ctx context.Context, w *Waiter, err error) error {
 	var hasIt bool
 	w.lock.shard.event(w.lock, func(fx *effects) {

@@ -11,14 +11,14 @@ import (
 	"github.com/interlock-go/interlock/core/internal/timers"
 )
 
-// watchdog looks after all ownerships of a Table: it renews their leases when a third
-// of the lease has passed, and ends those whose deadline has come, whether or not the
-// store answers. What is due together is renewed together.
+// watchdog looks after all ownerships of a Table: it renews each lease when a third of
+// it has passed, and ends an ownership at its deadline, whether or not the store
+// answers. Leases that are due together are renewed together.
 //
-// An ownership enters in the same critical section in which its grant becomes
-// visible and leaves in the one in which its release begins, so that no lease is
-// ever without its watchdog and no renewal starts after a release. One that is on
-// its way then finds nothing: a renewal compares the owner.
+// An ownership enters in the critical section that makes its grant visible, and leaves
+// in the section that begins its release, so that no lease is ever without its watchdog
+// and no renewal starts after a release. One that is on its way then finds nothing: a
+// renewal compares the owner.
 //
 // Lock order: a shard's mutex, then the mutex of the events.
 type watchdog struct {
@@ -34,7 +34,7 @@ func (r *watchdog) init(t *Table) {
 // stop ends all renewals.
 func (r *watchdog) stop() { r.events.Stop() }
 
-// serve does what is due. Renewals go out on goroutines of their own, one for each
+// serve runs the work that is due. Renewals go out on separate goroutines, one for each
 // length of lease, since each has its own bound: a store that hangs must not delay
 // anything here.
 func (r *watchdog) serve(batch []*ownership, now clock.Instant) {
@@ -55,7 +55,7 @@ func (r *watchdog) serve(batch []*ownership, now clock.Instant) {
 	}
 }
 
-// term is what the leases of one batch have in common.
+// term has the common properties of the leases in a batch.
 type term struct {
 	lease  time.Duration
 	within time.Duration // for the answer
@@ -64,9 +64,9 @@ type term struct {
 }
 
 // term notes a try to renew a lease. The first try for an offer goes by the connections of the
-// callers' requests: one of them has brought an answer lately, else the offer could not have been
-// taken, and a connection for renewals may have to be made, or have died in silence. The next try
-// takes the other way.
+// callers' requests: a connection has brought an answer lately, else the offer could not have
+// been taken, and a connection for renewals may have to be made, or have died in silence. The
+// next try takes the other way.
 func (own *ownership) term(now clock.Instant) term {
 	of := term{lease: own.lease, fixed: own.fixed, within: own.within(now)}
 	if own.offered {
@@ -206,8 +206,8 @@ func (own *ownership) due(now clock.Instant, fx *effects) (renew bool) {
 	}
 	switch due := !own.fixed && !own.stopped && own.renewAt <= now.Add(own.slack()); {
 	case (due || own.hint != 0) && !own.renewing:
-		// If it succeeds, that is when the next one is due. What is hinted at from here on
-		// it may not see.
+		// If it succeeds, that is when the next one is due. A hint that comes from here on may
+		// have a cause that it does not see.
 		renew, own.renewing, own.renewAt, own.hint = true, true, now.Add(own.lease/3), 0
 	case due:
 		own.renewAt = clock.Never // the one under way decides, or the deadline
@@ -363,7 +363,7 @@ func (own *ownership) lose(reason Reason, cause error, now clock.Instant, fx *ef
 		w.prev, w.next = nil, nil
 		why := reason
 		if w.err != nil {
-			why = 0 // MaxHold, which was told
+			why = 0 // MaxHold, which was reported
 		} else {
 			w.err = &cause
 		}
@@ -373,9 +373,9 @@ func (own *ownership) lose(reason Reason, cause error, now clock.Instant, fx *ef
 	}
 }
 
-// leftInStore is what the reaper has to release after a loss, if anything. The lock
-// may be ours still in the store, until its TTL, and the next caller should not have
-// to wait for that. But it is released only after the holder was told; and when the
+// leftInStore is the owner for the reaper to release after a loss, if any. The lock may
+// be ours still in the store, until its TTL, and the next caller should not have to
+// wait for that. But it is released only after the holder was notified; and when the
 // locker closes, never: the handler may be at work.
 func (own *ownership) leftInStore(reason Reason, now clock.Instant) *orphan {
 	switch {
