@@ -9,14 +9,14 @@ import (
 	"github.com/interlock-go/interlock/core/idempotency/endpoint"
 )
 
-// errNotAcceptable is behind the refusal of a replay in an encoding that its client does not
-// take.
+// errNotAcceptable is the cause of a refusal: the client does not accept the encoding of the
+// replay.
 var errNotAcceptable = errors.New("interlock: the stored response has a content coding that the request does not accept: " +
 	"put the middleware that compresses responses in front of the idempotent endpoint")
 
-// negotiated is the name of a field in the envelope of a response whose coding its request
-// had accepted. It is no name that a header field can have. A handler that encodes for
-// every client has the first response replayed as it was.
+// negotiated is the name of a field in the envelope of a response. It says that the
+// request had accepted the coding of the response. It is no name that a header field can
+// have. A handler that encodes for every client has the first response replayed as it was.
 const negotiated = "interlock negotiated"
 
 // noting returns an answer that is to be stored, with the field negotiated if it has a
@@ -61,8 +61,8 @@ func isCoded(header map[string][]string) bool {
 	return false
 }
 
-// accepts reports whether a request accepts the codings of a response. A request that does
-// not say what it accepts accepts none: compression asks for the header.
+// accepts reports whether a request accepts the codings of a response. A request without
+// the header accepts none: compression depends on the header.
 func (a *attempt) accepts(header map[string][]string) bool {
 	for coding := range codings(header) {
 		if !accepted(a.accept, coding) {

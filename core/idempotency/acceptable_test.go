@@ -36,7 +36,7 @@ func TestAStoredContentCodingIsReplayedOnlyToAClientThatAcceptsIt(t *testing.T) 
 		if c.stored != "" {
 			answer.Header["content-encoding"] = []string{c.stored}
 		}
-		// first is a request that was given what it had asked for.
+		// first is a request that got the coding it had asked for.
 		first, again := &attempt{protocol: endpoint.HTTP, accept: []string{"*"}}, &attempt{protocol: endpoint.HTTP, accept: c.accept}
 		stored := first.noting(answer)
 		if got := again.mayReplay(&stored); got != c.want {

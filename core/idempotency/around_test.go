@@ -12,8 +12,8 @@ import (
 	"github.com/interlock-go/interlock/core/memstore"
 )
 
-// around serves a request behind a rule that is a middleware of its own around the
-// engine, and returns what the engine answers, and what the rule does.
+// around serves a request through a rule that is a separate middleware around the
+// engine. It returns the answer of the engine, and the refusal of the rule.
 func (w *world) around(
 	ctx context.Context, locks *memstore.Store, e *idempotency.Engine, h handler, opts ...core.GuardOption,
 ) (inside string, refusal *core.Refusal) {

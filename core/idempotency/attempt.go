@@ -33,16 +33,17 @@ type attempt struct {
 	sent        time.Time // from when the lease counts
 	ambiguous   bool      // a try of the claim may be executed later
 
-	ctx     context.Context // of the claim: what the handler's context derives from
+	ctx     context.Context // of the claim: the parent of the handler's context
 	cancel  context.CancelCauseFunc
-	section core.Section // what the handler runs in under a guard
+	section core.Section // the section of the handler under a guard
 	// releaseLock is section.Leave, for the request that carries the release along; nil: there
 	// is no lock, and the request is sent alone.
 	releaseLock func(context.Context)
 	leaseAround *leaseAround // of a guard around the engine; nil: there is none
 
-	// mu guards what follows. Nothing waits for a store or a database under it: the end of the
-	// handler needs it, and a goroutine that the handler left behind may wait for a long time.
+	// mu guards the fields below. Nothing waits for a store or a database under it: the end of
+	// the handler needs it, and a goroutine that outlives the handler may wait for a long
+	// time.
 	mu       sync.Mutex
 	ended    bool // the handler has, and what becomes of the record is being decided
 	marked   bool
@@ -169,7 +170,7 @@ func Generation(ctx context.Context) int64 {
 // bank). Pass it on: the bank can then see that
 // two attempts are one request. The key depends only on the principal, the client's
 // key and step. It is the same in every attempt, and shows neither of the two. A
-// handler that makes several such calls gives each a step of its own.
+// handler that makes several such calls gives each a different step.
 //
 // The key has the form of a UUID (version 8, RFC 9562). It is empty if the request
 // has no key ([Optional]), or if ctx does not belong to an idempotent endpoint.
@@ -340,7 +341,7 @@ func (a *attempt) live() error {
 	return a.engine.watchdog.lost(a)
 }
 
-// end says that the handler has ended, and returns what it left.
+// end records the end of the handler, and returns its marks and transaction.
 func (a *attempt) end() (marked bool, over overflow, unit record.Unit) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -25,8 +25,8 @@ const (
 	jobCost = 1 << 10
 )
 
-// background does what the store has not confirmed: commits and abandons. It tries
-// each again until the store has answered.
+// background repeats commits and abandons that the store has not confirmed, until the
+// store has answered.
 //
 // Lock order: this mutex, then the watchdog's, the drain's or the timers'.
 type background struct {
@@ -46,8 +46,8 @@ type background struct {
 	closed  bool
 }
 
-// job is what is still to be done for an attempt; guarded by the mutex of background.
-// It is scheduled, due or being tried.
+// job is the outstanding work for an attempt; guarded by the mutex of background. It is
+// scheduled, due or being tried.
 type job struct {
 	timers.Slot
 	attempt *attempt
@@ -230,8 +230,8 @@ func (b *background) launch() {
 // last reports whether a claim that may still turn up is given up once more, and
 // then left alone: when the engine is closing, since no caller waits a lease for
 // that. A claim that turns up even later keeps its key in flight until its lease
-// ends, and is then taken over; no request is carried out twice for it. It is
-// different where a claim whose lease ended is an outcome that is unknown for good.
+// ends, and is then taken over; no request is carried out twice for it. It is different
+// under Strict: there the end of a lease makes the outcome unknown for good.
 func (b *background) last(j *job, now clock.Instant) bool {
 	return b.closing && now < j.late && !j.attempt.engine.config.strict
 }

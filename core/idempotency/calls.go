@@ -53,7 +53,7 @@ func (e *RequestError) Timeout() bool {
 type pinned struct {
 	text  string
 	isKey bool     // of WithKey; else it is the name of WithCall
-	in    *attempt // the attempt in which it was given; nil: outside of all
+	in    *attempt // the attempt that it was given in; nil: outside of all
 }
 
 type pinnedKey struct{}
@@ -65,7 +65,7 @@ type pinnedKey struct{}
 //
 // Use the context for one request only: the server refuses a second, different request with the
 // key ([ErrKeyReused]). A client cannot know whether a key of its caller was sent before. So an
-// answer by which nothing was carried out now (503, a 403 of a proxy) does not settle the
+// answer that says that nothing was carried out now (503, a 403 of a proxy) does not settle the
 // request, and the caller gets an error that matches [ErrOutcomeUnknown].
 //
 // In the handler of an idempotent endpoint a key of WithKey counts if WithKey was called in that
@@ -107,10 +107,10 @@ var ErrUnnamedCall = errors.New("interlock: an attempt makes two calls to one ta
 //     in each attempt, so a handler that runs again after a crash does not pay twice.
 //   - none, and found is false: the client makes a new key.
 //
-// Numbers follow the order of the calls. A handler that repeats a call in a loop of its own makes
-// two calls, with two keys, unless it names the call. While a call without a name is under way,
-// another one to the same target gets [ErrUnnamedCall]. The client calls done, once, when the
-// call has ended; done is never nil.
+// Numbers follow the order of the calls. A handler that repeats a call in a loop makes two calls,
+// with two keys, unless it names the call. While a call without a name is under way, another one
+// to the same target gets [ErrUnnamedCall]. The client calls done, once, when the call has ended;
+// done is never nil.
 func CallKey(ctx context.Context, target string) (key string, found bool, done func(), err error) {
 	a := fromContext(ctx)
 	p, given := ctx.Value(pinnedKey{}).(pinned)
@@ -145,8 +145,9 @@ type numbered struct {
 	underWay bool
 }
 
-// begin returns the number of a call that begins. Two goroutines can race here: then one of them
-// finds the other's call under way, or had ended its own before, and the order is theirs.
+// begin returns the number of a call that begins. Two goroutines can race here. Either the
+// second finds the call of the first under way, or the call of the first has ended; then the
+// application decides their order.
 func (c *calls) begin(target string) (n int, done func(), err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

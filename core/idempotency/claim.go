@@ -15,7 +15,7 @@ import (
 )
 
 // claim asks for the record until it is granted, or it is clear that it will not
-// be. A caller that leaves before leaves no claim behind.
+// be. If the caller leaves before, no claim remains.
 func (e *Engine) claim(ctx context.Context, a *attempt) (reply record.ClaimReply, err error) {
 	c := e.config
 	if ctx.Err() != nil { // or a claim would have to be given up again
@@ -83,22 +83,21 @@ var (
 	errTooLate  = errors.New("a claim came after the end of its lease")
 )
 
-// claimedLate takes the outcome of a claim whose caller has left.
+// claimedLate takes the outcome of a claim after its caller has left.
 func (a *attempt) claimedLate(reply record.ClaimReply, _ error) {
 	if a.ambiguous || reply.Ambiguous || reply.State == record.StateGranted {
 		a.engine.background.abandon(a, a.ambiguous || reply.Ambiguous)
 	}
 }
 
-// leftEnough reports whether a request, whose deadline has ended without an answer of the
-// store, had left the store enough time to answer. Then the store is to blame, and not the
-// deadline.
+// leftEnough reports whether the store had enough time to answer before the deadline of a
+// request ended. Then the store is to blame, and not the deadline.
 func leftEnough(ctx context.Context, asked time.Time) bool {
 	at, _ := ctx.Deadline()
 	return errors.Is(ctx.Err(), context.DeadlineExceeded) && at.Sub(asked) >= answerWait
 }
 
-// claiming is the error of a caller whose context ended before it had an answer.
+// claiming is the error of a caller if its context ended before it had an answer.
 func claiming(ctx context.Context) error {
 	return fmt.Errorf("interlock: claiming a record: %w", context.Cause(ctx))
 }
@@ -112,7 +111,7 @@ func unavailable(err error) error {
 }
 
 const (
-	// pollWait is the pause between looks at a record whose completion may not be
+	// pollWait is the pause between looks at a record if its completion may not be
 	// announced.
 	pollWait = time.Second
 	// lookWait is the longest pause between looks at any other record: an announcement can be
@@ -168,8 +167,8 @@ type waiter struct {
 }
 
 // sleep waits until something may have changed: the request in flight is done, its
-// lease has ended, or the store could not tell. It returns false when the duplicate
-// is to be answered with what is known: there is no more time, or too many wait. An
+// lease has ended, or the store could not tell. It returns false when the duplicate is
+// to be answered with the last known state: there is no more time, or too many wait. An
 // error says that the client has gone.
 func (w *waiter) sleep(ctx context.Context, reply record.ClaimReply, asked time.Time) (again bool, err error) {
 	now, e := time.Now(), w.engine
@@ -200,7 +199,7 @@ func (w *waiter) sleep(ctx context.Context, reply record.ClaimReply, asked time.
 	case <-timer.C:
 	case <-ctx.Done():
 		if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-			// The request in flight goes on: that is what this one is told.
+			// The request in flight goes on: the answer to this request says so.
 			return false, nil
 		}
 		return false, fmt.Errorf("interlock: waiting for a request in flight: %w", context.Cause(ctx))
@@ -216,10 +215,10 @@ func (w *waiter) stop() {
 	}
 }
 
-// knows reports whether a duplicate that has waited, and gets no answer when it asks
-// the store once more, is told what was known before: that a request is in flight.
-// To tell it that nothing is known would be wrong, and an endpoint that fails open would
-// run its handler beside the one in flight. A client that has gone is told nothing.
+// knows reports whether a duplicate gets the last known state, a request in flight,
+// after it has waited and asked the store once more without an answer. An answer that
+// the state is unknown would be wrong: an endpoint that fails open would run its handler
+// at the same time as the handler in flight. A client that has gone gets no answer.
 func (w *waiter) knows(ctx context.Context) bool {
 	return w.woken != nil && !errors.Is(ctx.Err(), context.Canceled)
 }

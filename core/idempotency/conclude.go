@@ -15,10 +15,10 @@ import (
 	"github.com/interlock-go/interlock/core/reason"
 )
 
-// errBrokenOff is behind a refusal for a response that its handler has not finished.
+// errBrokenOff is the cause of a refusal: the handler has not finished its response.
 var errBrokenOff = errors.New("interlock: the handler broke off a response that it had begun")
 
-// conclusion is an attempt whose handler has ended.
+// conclusion is an attempt after the end of its handler.
 type conclusion struct {
 	facts
 	attempt *attempt
@@ -29,8 +29,8 @@ type conclusion struct {
 	winner  record.CommitReply // of another attempt that has taken over
 }
 
-// conclude decides what becomes of the record, and what the client gets, when the handler has
-// ended: it collects the facts, and carries the plan out that settle makes of them.
+// conclude decides about the record and the client's answer when the handler has ended: it
+// collects the facts, settle makes a plan of them, and conclude carries the plan out.
 func (e *Engine) conclude(ctx context.Context, a *attempt, answer endpoint.Response, answered bool, d *observe.Decided) endpoint.Verdict {
 	c := &conclusion{attempt: a, answer: answer, facts: facts{silent: !answered, policy: e.config.policy}}
 	c.success, c.long = success(a.protocol, answer.Status), int64(len(answer.Body)) > e.config.maxResponse
@@ -100,7 +100,7 @@ func (e *Engine) endUnit(ctx context.Context, c *conclusion, unit record.Unit, c
 	return unitUnclear
 }
 
-// carryOut does what a plan says for the record, and returns what it says for the client.
+// carryOut carries a plan out on the record, and returns its verdict for the client.
 func (e *Engine) carryOut(ctx context.Context, c *conclusion, p plan, d *observe.Decided) endpoint.Verdict {
 	a := c.attempt
 	switch p.does {
@@ -146,7 +146,7 @@ func (e *Engine) carryOut(ctx context.Context, c *conclusion, p plan, d *observe
 	return e.verdictOf(c, p, d)
 }
 
-// verdictOf is what the client gets by a plan.
+// verdictOf is the verdict of a plan for the client.
 func (e *Engine) verdictOf(c *conclusion, p plan, d *observe.Decided) (v endpoint.Verdict) {
 	why := c.loss
 	switch p.gets {
@@ -171,7 +171,7 @@ func (e *Engine) verdictOf(c *conclusion, p plan, d *observe.Decided) (v endpoin
 	return v
 }
 
-// cause is the error behind a refusal of the engine.
+// cause is the error that caused a refusal of the engine.
 func (c *conclusion) cause() error {
 	switch {
 	case c.err != nil:
@@ -186,7 +186,7 @@ func (c *conclusion) cause() error {
 	return fmt.Errorf("%w: %w", ErrRolledBack, c.loss.Err)
 }
 
-// envelope makes of an answer what is stored.
+// envelope encodes an answer for the store.
 func (e *Engine) envelope(ctx context.Context, a *attempt, answer endpoint.Response) []byte {
 	keep := e.config.storedHeader(a.protocol, answer.Header)
 	if len(a.accept) > 0 {
@@ -250,14 +250,14 @@ func (e *Engine) abandon(ctx context.Context, a *attempt) {
 // nothing better to do than to wait for its outcome.
 const unitWait = 10 * time.Second
 
-// errOversized is behind a refusal for an answer that is too long for its record,
-// where it cannot be sent ahead of the record.
+// errOversized is the cause of a refusal: the answer is too long for its record, and
+// cannot be sent ahead of the record.
 var errOversized = errors.New("interlock: the response is longer than MaxResponse, and the request has a transaction: " +
 	"no response leaves before the commit, so a longer one is not possible")
 
-// markUnknown marks the record of an attempt whose handler has ended the transaction by itself:
-// what it has committed may be an effect, and no retry is to have it again. Every request of such
-// a handler comes here, so the program is at fault.
+// markUnknown marks the record of an attempt if its handler has ended the transaction by itself:
+// the handler may have committed an effect, and no retry is to have it again. Every request of
+// such a handler comes here, so the program is at fault.
 func (e *Engine) markUnknown(ctx context.Context, a *attempt) {
 	err := e.store.Mark(context.WithoutCancel(ctx), e.markRequest(a))
 	if err != nil && !errors.Is(err, driver.ErrNotOwner) {

@@ -128,7 +128,7 @@ func TestAnAnswerThatIsTooLargeIsNotStored(t *testing.T) {
 			return func(_ context.Context, a endpoint.Attempt) (endpoint.Response, bool) {
 				before()
 				r := endpoint.Response{Status: status, Body: make([]byte, 101)}
-				if early { // the capture noticed, and has sent what it had
+				if early { // the capture noticed, and has sent its bytes
 					if first := a.TooLarge(status); a.TooLarge(status) != first {
 						t.Error("TooLarge changes its mind")
 					}

@@ -62,9 +62,8 @@
 // The engine stores one answer for each key and retention window. There is at most
 // one effect with [Strict], with [MarkEffect], or where the bank deduplicates by
 // the derived key; otherwise a crash may run the handler again. It is never exactly
-// once: no system can promise that across a network. The promise depends on a store
-// that keeps what it was given: docs/idempotency-operation.md says which settings of Redis
-// that needs.
+// once: no system can promise that across a network. The promise depends on a durable store:
+// docs/idempotency-operation.md has the settings of Redis for it.
 //
 // # When the store is down
 //
@@ -81,29 +80,29 @@
 // handler, and then the answer is stored and the lock released in one round trip. A
 // replay takes no lock. Use this form.
 //
-// A Guard of an adapter as a middleware of its own behind Idempotent works as well, with one
-// more round trip: its refusals are not stored, and after a lost lease the outcome
-// counts as unknown. There are two conditions. The refusal is rendered as a failure
-// (an HTTP status of 400 or more, a code other than OK), which is the default. And
-// no middleware between the two has an effect.
+// A Guard of an adapter as a separate middleware inside Idempotent works as well, with one
+// more round trip: its refusals are not stored, and after a lost lease the outcome counts as
+// unknown. There are two conditions. The refusal is rendered as a failure (an HTTP status of
+// 400 or more, a code other than OK), which is the default. And no middleware between the two
+// has an effect.
 //
 // # Twice on one request
 //
 // A request may pass the middleware twice, on a group and on a route. Then the
 // inner one lets it through and says so once in the log: the record belongs to the
-// outer one, and only [Under] counts of the options of the inner one. The engine knows
-// the request by what the client asked for, so http.StripPrefix or a rewrite between
-// the two makes no difference. A handler that calls another endpoint with its own
-// context and key, in the same process, makes a separate request; see [New].
+// outer one, and only [Under] counts of the options of the inner one. The engine identifies
+// the request by the URL that the client sent, so http.StripPrefix or a rewrite between the
+// two makes no difference. A handler that calls another endpoint with its own context and key,
+// in the same process, makes a separate request; see [New].
 //
-// # Packages beside this one
+// # Related packages
 //
 // Each is for one reader:
 //
 //   - core/idempotency/once does the same for a function and a key, without a request:
 //     for consumers of messages, jobs and schedules.
-//   - core/idempotency/admin is for operators: what [Engine.Resolve] is given, and what
-//     [Engine.PendingClaims] returns.
+//   - core/idempotency/admin is for operators: the argument of [Engine.Resolve], and the
+//     result of [Engine.PendingClaims].
 //   - core/idempotency/endpoint is for the authors of adapters. An adapter is one call
 //     of [Engine.Do].
 //   - core/idempotency/record is for the authors of stores: the [Store], and the
@@ -119,8 +118,7 @@
 //
 // # The way of a request
 //
-// These are the functions in the order in which a request meets them. Indented lines
-// are called by the line above them.
+// A request meets these functions from top to bottom. The line above calls the indented lines.
 //
 //	adapter                        httplock, ginlock, echolock, grpclock
 //	  Engine.Do                    one call for each request (request.go)
@@ -138,7 +136,7 @@
 //	                               its sentence about Prepared.Enter
 //	      Handler.Run              the adapter's, with the handler inside
 //	        MarkEffect             Store.Mark
-//	      Engine.conclude          what becomes of the record, also after a panic: the facts
+//	      Engine.conclude          settles the record, also after a panic: the facts
 //	                               (conclude.go, and classify in policy.go), the plan that
 //	                               settle makes of them (settle.go), and one of:
 //	        Engine.commit          Store.Commit, with the lock's release in one round trip:
@@ -148,11 +146,11 @@
 //	        Engine.leaveRecord     neither: the claim ends with its lease
 //	      watchdog.end
 //	    else: Engine.replay        the stored answer, or a refusal (replay.go)
-//	  Verdict                      what the client gets
+//	  Verdict                      the client's answer
 //
 //	in the background
 //	  watchdog                     Store.Extend at a third of the lease; ends the
-//	                               contexts of handlers whose claim was lost
+//	                               contexts of handlers with a lost claim
 //	  background                   Store.Commit and Store.Abandon, again, until the
 //	                               store confirms them (background.go)
 package idempotency

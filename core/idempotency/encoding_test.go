@@ -120,8 +120,8 @@ func TestADamagedEnvelopeIsNoResponse(t *testing.T) {
 	}
 }
 
-// FuzzDecode checks that a decoder never fails in another way than with
-// ErrDamaged, and that what it accepts is what was encoded. The checksum is made
+// FuzzDecode checks that a decoder fails only with ErrDamaged, and that an accepted
+// input stays the same when it is encoded and decoded again. The checksum is made
 // right, or nothing but checksums would be tested.
 func FuzzDecode(f *testing.F) {
 	seed := encode(endpoint.HTTP, endpoint.Response{

@@ -14,8 +14,8 @@ import (
 	"github.com/interlock-go/interlock/core/reason"
 )
 
-// storeWait bounds how long a request waits for one answer of the store. What has
-// to be done all the same goes on in the background.
+// storeWait bounds how long a request waits for one answer of the store. Work that is
+// still necessary goes on in the background.
 const storeWait = 2 * time.Second
 
 // Engine makes endpoints idempotent. [New] makes one; the zero value is not usable.
@@ -63,9 +63,9 @@ func (t *tokens) next() string {
 // Without names the gateway's record has the key, and the service refuses
 // the gateway's request as another request with a used key
 // ([reason.KeyReused]). The same holds for a handler that calls another
-// idempotent endpoint with the key of its own request, in this process or
-// elsewhere. A key of [DownstreamKey] is another key and needs no name. Another
-// prefix of the store would part the locks as well.
+// idempotent endpoint with the key of the request it serves, in this process or
+// elsewhere. A key of [DownstreamKey] is another key and needs no name. Another prefix
+// of the store would part the locks as well.
 func New(store Store, opts ...Option) (*Engine, error) {
 	if store == nil {
 		return nil, fmt.Errorf("%w: store is nil; redisstore.New makes one", core.ErrConfig)
@@ -114,15 +114,15 @@ func (e *Engine) Profile() reason.Profile { return e.config.profile }
 // its placeholders with the endpoint.
 func (e *Engine) Guard() *core.Guard { return e.config.guard }
 
-// Close drains the engine. It refuses new requests ([reason.Closing]). Requests
-// under way go on, and so does what is still to be stored, until all is done or ctx
-// ends. If ctx ends first, the contexts of handlers that still run end with cause
-// [core.ErrClosed], their claims end with their leases, and Close returns the cause
-// of ctx. Close does not close the store.
+// Close drains the engine. It refuses new requests ([reason.Closing]). Requests under
+// way go on, and so do outstanding writes to the store, until all is done or ctx ends.
+// If ctx ends first, the contexts of handlers that still run end with cause
+// [core.ErrClosed], their claims end with their leases, and Close returns the cause of
+// ctx. Close does not close the store.
 //
-// Call Close after the server's Shutdown, which does not wait for handlers behind
-// an http.TimeoutHandler. Call it before [core.Locker.Close] and the Close of the
-// store: if an answer cannot be stored, a retry makes the payment again.
+// Call Close after the server's Shutdown, which does not wait for handlers inside an
+// http.TimeoutHandler. Call it before [core.Locker.Close] and the Close of the store:
+// if an answer cannot be stored, a retry makes the payment again.
 //
 // The engine gives up a claim that was not answered, and may yet be granted, again
 // and again for a lease. Close gives it up once more, and does not wait: if the
@@ -143,7 +143,7 @@ func (e *Engine) Close(ctx context.Context) error {
 	e.watchdog.close()
 	done := make(chan struct{})
 	go func() {
-		e.work.Wait() // what is on its way ends by its own deadline
+		e.work.Wait() // a request on its way ends by its own deadline
 		close(done)
 	}()
 	select {

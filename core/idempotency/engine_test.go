@@ -178,7 +178,7 @@ func TestAnEngineTakesTheObserverOfItsLocker(t *testing.T) {
 		own := idempotency.WithObserver(heard["own"])
 		type options = []idempotency.Option
 		for i, c := range []struct {
-			want string // who is told about a request
+			want string // the receivers of reports about a request
 			base options
 			with options
 		}{

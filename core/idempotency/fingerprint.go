@@ -41,14 +41,14 @@ type Parts struct {
 	More []string
 }
 
-// Fingerprint changes what makes two requests with one key the same. f gets what
-// counts by default, and may add to it or replace it. What it gets is its own: to write to
-// it changes neither the request nor its locks.
+// Fingerprint changes the comparison of two requests with one key. f gets the default parts of
+// the comparison, and may add to them or replace them. The parts are copies: writing to them
+// changes neither the request nor its locks.
 //
 //	idempotency.Fingerprint(func(_ context.Context, req core.Request, p *idempotency.Parts) error {
-//		p.More = append(p.More, req.Header("Api-Version")...) // a header that changes what is done
+//		p.More = append(p.More, req.Header("Api-Version")...) // a header that changes the effect
 //		p.Query = ""                                         // signed anew for each try
-//		p.Host = ""                                          // each server has a name of its own
+//		p.Host = ""                                          // each server has a different name
 //		return nil
 //	})
 //
@@ -90,8 +90,8 @@ func (c *config) fingerprintOf(ctx context.Context, call endpoint.Call, keys []s
 	return p.sum(call.Protocol(), routed), nil
 }
 
-// sum hashes what there is. routed is the path and the query behind a router that changes
-// them.
+// sum hashes the parts that exist. routed is the path and the query after a router that
+// changes them.
 func (p *Parts) sum(protocol string, routed []string) [sha256.Size]byte {
 	var room [512]byte
 	b := room[:0]

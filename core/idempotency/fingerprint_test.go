@@ -21,7 +21,7 @@ func (*buffered) Key() (string, error)             { return "k", nil }
 func (*buffered) Target() (string, string, string) { return "POST", "/payments", "" }
 func (*buffered) Origin() (string, string, string) { return "", "/payments", "" }
 
-// under is an engine under a rule whose keys f makes.
+// under is an engine under a rule that gets its keys from f.
 func (w *world) under(f func() []string, opts ...idempotency.Option) *idempotency.Engine {
 	w.Helper()
 	locker, err := core.New(memstore.New())
@@ -35,8 +35,8 @@ func (w *world) under(f func() []string, opts ...idempotency.Option) *idempotenc
 	return w.engine(append(opts, idempotency.Under(guard))...)
 }
 
-// A function that cut what it does not count out of the keys changed the lock: two
-// payments of one account ran at the same time.
+// A function that removed insignificant text from its argument also changed the key of
+// the lock: two payments of one account ran at the same time.
 func TestAFingerprintFunctionChangesNeitherTheLockNorTheRequest(t *testing.T) {
 	inBubble(t, func(w *world) {
 		cut := func(_ context.Context, req core.Request, p *idempotency.Parts) error {

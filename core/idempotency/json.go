@@ -37,7 +37,7 @@ func canonicalJSON(body []byte) []byte {
 	return b
 }
 
-// maxDepth bounds what a body costs: each level copies what is in it.
+// maxDepth bounds the cost of a body: each level copies its contents.
 const maxDepth = 100
 
 // errNoForm says that a JSON text has no canonical form: decoders read it in more than one

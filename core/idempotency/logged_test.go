@@ -42,15 +42,15 @@ func (w *world) lockerOn(locks *memstore.Store) *core.Locker {
 
 var errDenied = fmt.Errorf("%w: %w", driver.ErrUnavailable, errors.New("permission denied for table interlock_record"))
 
-// A client is not told what is wrong with the server, so that the log is all that the
-// operator has. Each case is served five times: three times at once, and twice a minute later.
+// A client gets no details of a fault in the server, so the log is all that the operator has.
+// Each case is served five times: three times at once, and twice a minute later.
 func TestEachErrorOfTheServerIsLoggedAtOnceAndThenOnceAMinute(t *testing.T) {
 	fails := func(context.Context, endpoint.Attempt) (endpoint.Response, bool) { return endpoint.Response{}, false }
 	for name, c := range map[string]struct {
 		opts   func(w *world) []idempotency.Option
 		before func(w *world, e *idempotency.Engine)
 		run    func(w *world) handler // nil: it must not run
-		want   string                 // what the client gets
+		want   string                 // the client's answer
 		level  string
 		text   string // the beginning of the line
 		cause  string
@@ -194,8 +194,8 @@ func TestEachErrorOfTheServerIsLoggedAtOnceAndThenOnceAMinute(t *testing.T) {
 	}
 }
 
-// wantLines wants two lines with a text: one for the first request, and one for the two
-// behind it and the first after a minute.
+// wantLines wants two lines with a text: one for the first request, and one for the
+// next two and the first after a minute.
 func (w *world) wantLines(logged *logtest.Log, level, text, cause string) {
 	w.Helper()
 	var lines []string

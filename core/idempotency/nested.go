@@ -36,8 +36,8 @@ func (i *inside) note(refusal *core.Refusal) {
 	}
 }
 
-// refusal returns the refusal that an answer comes from which is none of success; nil if the
-// answer is the handler's own.
+// refusal returns the refusal that caused an unsuccessful answer; nil if the answer is the
+// handler's own.
 //
 // A handler may ask a guard, be refused, and have its effect all the same. So an
 // answer of success is the handler's, and so is an answer that came after the handler of
@@ -75,10 +75,10 @@ func (e *Engine) enclosing(ctx context.Context, a *attempt, call endpoint.Call, 
 // sameRequest reports whether a request inside an attempt is the attempt's own: the
 // middleware is there twice, on a group and on a route. Its record would be held by
 // the attempt that waits for it. A request for something else, or to a service with
-// another Store, has a record of its own: if the attempt fails and is carried out again,
+// another Store, has a separate record: if the attempt fails and is carried out again,
 // the inner record must still answer.
 //
-// The origin tells the two apart. What stands between the group and the route may have
+// The origin tells the two apart. Middleware between the group and the route may have
 // changed the path (http.StripPrefix), the method or, with the path as it was, the host.
 // A function has no origin, and its target is its input.
 func (e *Engine) sameRequest(a *attempt, call endpoint.Call) bool {
@@ -98,7 +98,7 @@ func sameStore(a, b Store) bool {
 	return reflect.TypeOf(a) == reflect.TypeOf(b) && reflect.TypeOf(a).Comparable() && a == b
 }
 
-// nesting notes what was logged about requests inside requests.
+// nesting notes which warnings about requests inside requests were logged.
 type nesting struct{ twice, shared atomic.Bool }
 
 // warnTwice says once that an endpoint has the middleware twice.

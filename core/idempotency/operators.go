@@ -13,19 +13,19 @@ import (
 	"github.com/interlock-go/interlock/core/idempotency/record"
 )
 
-// Resolve settles a request whose duplicates are refused with
-// [reason.OutcomeUnknown], with what an operator, or a job that asks the bank,
-// has found out. Call it on an [Engine] with the options of the endpoint. scope is
-// the principal; key is the key without quotes. Under [PerEndpoint] and under a [Profile]
-// [EndpointScope] makes the scope, and for the key of a function once.ScopeOf.
+// Resolve settles a request with an unknown outcome ([reason.OutcomeUnknown]): an
+// operator, or a job that asks the bank, has found the outcome out. Call it on an
+// [Engine] with the options of the endpoint. scope is the principal; key is the key
+// without quotes. Under [PerEndpoint] and under a [Profile] [EndpointScope] makes the
+// scope, and for the key of a function once.ScopeOf.
 //
 // Resolve changes a record only if its outcome is unknown at that moment; otherwise
-// it returns [ErrNotUnknown]. It is therefore safe beside clients that retry. If
-// several callers resolve one record, the first one counts. After it the claim
-// belongs to no attempt. A process that was only stopped, and wakes, cannot mark an
-// effect, and answers with what was stored. It can still perform an effect that it
-// marked earlier: use [admin.NotCarriedOut] only when the bank will not accept that
-// effect any more, or when the process is known to be dead.
+// it returns [ErrNotUnknown]. It is therefore safe while clients retry. If several
+// callers resolve one record, the first one counts. After it the claim belongs to no
+// attempt. A process that was only stopped, and wakes, cannot mark an effect, and answers
+// with the stored response. It can still perform an effect that it marked earlier: use
+// [admin.NotCarriedOut] only when the bank will not accept that effect any more, or when
+// the process is known to be dead.
 //
 // Its other errors are [core.ErrConfig] for a [admin.Resolution] that cannot be used, and
 // the errors of the store. After an error of the store it is not known whether the
@@ -110,7 +110,7 @@ func (e *Engine) PendingClaims() []admin.Claim {
 	return all
 }
 
-// claims are those whose handlers run, as far as they can be lost or renewed.
+// claims are the claims of running handlers, as far as they can be lost or renewed.
 func (w *watchdog) claims() (all []admin.Claim) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -23,7 +23,7 @@ type config struct {
 	err  error // the first bad option
 	name string
 
-	service string // to which the records belong; empty: to all on the store
+	service string // the owner of the records; empty: all services on the store
 
 	lease     time.Duration
 	retention time.Duration
@@ -224,17 +224,17 @@ func StoreAll() Option {
 // the request (record.Enlist) is rolled back. After [MarkEffect], and with [Strict] or
 // [StoreAll], the answer is stored and replayed all the same.
 //
-// f is not asked about an answer that is longer than [MaxResponse]. What f gets is its own.
-// If f panics, the answer is stored, and the panic is logged. f must be safe for concurrent
-// use. Default, and if f is nil: the status decides.
+// f is not asked about an answer that is longer than [MaxResponse]. The argument of f is a
+// copy. If f panics, the answer is stored, and the panic is logged. f must be safe for
+// concurrent use. Default, and if f is nil: the status decides.
 func StoreIf(f func(ctx context.Context, answer endpoint.Response) bool) Option {
 	return func(c *config) { c.storeIf = f }
 }
 
 // WaitReplay lets a duplicate of a request in flight wait for up to d, and then
-// replays the response to it. At the end of d, or of its own deadline, the
-// duplicate is refused ([reason.InFlight]). [MaxWaiters] bounds how many
-// duplicates wait. d is at most 366 days. Default: 0, the duplicate is refused at once.
+// replays the response to it. At the end of d, or at its deadline, the duplicate is
+// refused ([reason.InFlight]). [MaxWaiters] bounds how many duplicates wait. d is at
+// most 366 days. Default: 0, the duplicate is refused at once.
 func WaitReplay(d time.Duration) Option {
 	return func(c *config) { c.set(&c.wait, "WaitReplay", d, 0, clock.LongestTime) }
 }
@@ -306,16 +306,16 @@ func ReplayHeaders(names ...string) Option {
 
 // Under runs the handler under the lock of a guard: first the claim, then the lock,
 // then the handler. Then the response is stored and the lock released, in one round
-// trip if both are in one store. A replay takes no lock. What the guard refuses is
-// not stored. Default: no lock.
+// trip if both are in one store. A replay takes no lock. A refusal of the guard is not
+// stored. Default: no lock.
 func Under(guard *core.Guard) Option {
 	return func(c *config) { c.guard = guard }
 }
 
-// WithObserver sets the [observe.Observer] that is told what happens to requests, in place
-// of the observer of the locker. With nil there is none. The locks of [Under] are reported
-// to the observer of their locker in any case. Default: the observer of the locker
-// ([core.WithObserver]) whose guard is given to [Under]; without Under, none.
+// WithObserver sets the [observe.Observer] of requests, in place of the observer of the
+// locker. With nil there is none. The locks of [Under] are reported to the observer of
+// their locker in any case. Default: the observer ([core.WithObserver]) of the locker
+// of the guard in [Under]; without Under, none.
 func WithObserver(o observe.Observer) Option {
 	return func(c *config) { c.observer, c.told = o, true }
 }

@@ -63,8 +63,9 @@ func classify(protocol string, status int) class {
 	return final
 }
 
-// classOf is what the answer of a handler of class k says, by the function given to
-// [StoreIf]. The function sees no part of an answer that has left already.
+// classOf is the class of a handler's answer after the function given to [StoreIf]; k
+// is its class by default. The function sees no part of an answer that has left
+// already.
 func (e *Engine) classOf(ctx context.Context, k class, answer endpoint.Response, f facts) class {
 	if e.config.storeIf == nil || k != final && k != invalid || f.overflow != fits || f.long || e.confirms(ctx, answer) {
 		return k
@@ -136,9 +137,9 @@ func passes(protocol, method string) bool {
 	return protocol == endpoint.HTTP && (method == "GET" || method == "HEAD" || method == "OPTIONS" || method == "QUERY")
 }
 
-// isForeign reports whether a request of HTTP belongs to a protocol inside it that has
-// statuses of its own, which come after the header or in the body: gRPC and gRPC-Web, and
-// what Connect calls streams. All their answers are 200, and a failure would be stored.
+// isForeign reports whether a request of HTTP belongs to a protocol inside it with
+// separate statuses, which come after the header or in the body: gRPC and gRPC-Web, and
+// the streams of Connect. All their answers are 200, and a failure would be stored.
 func isForeign(call endpoint.Call) bool {
 	if call.Protocol() != endpoint.HTTP {
 		return false

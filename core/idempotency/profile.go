@@ -35,7 +35,7 @@ import (
 // failure is stored, which AgenticCommerce forbids (6.5).
 //
 // A function given to Render of an adapter replaces the form of refusals. In gRPC a refusal
-// has its usual status; package once has keys and errors of its own.
+// has its usual status; package once has its own keys and errors.
 func Profile(p reason.Profile) Option {
 	return func(c *config) {
 		switch p {
@@ -56,8 +56,8 @@ func PerEndpoint() Option {
 	return func(c *config) { c.perEndpoint = true }
 }
 
-// EndpointScope returns the scope of a key under [PerEndpoint]. principal is what the function
-// given to [Scope] returns, empty under [Global]. path is the path of the request as [Parts]
+// EndpointScope returns the scope of a key under [PerEndpoint]. principal is the result of the
+// function given to [Scope], empty under [Global]. path is the path of the request as [Parts]
 // has it: decoded, with %25 for a percent sign and %2F for a slash inside a segment. In gRPC
 // the method is empty, and the path the full method. The scope is "interlock endpoint POST
 // /payments alice", with the path escaped.

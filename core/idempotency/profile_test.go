@@ -59,7 +59,7 @@ func TestBodiesAreComparedAsJSON(t *testing.T) {
 	}
 }
 
-// A function given to Fingerprint sees what is compared.
+// A function given to Fingerprint sees the compared parts.
 func TestAFingerprintGetsTheCanonicalBody(t *testing.T) {
 	inBubble(t, func(w *world) {
 		var seen string

@@ -13,8 +13,8 @@ import (
 	"github.com/interlock-go/interlock/core/reason"
 )
 
-// The errors behind refusals that come of the record of a key ([core.Refusal.Err]). The
-// error of a function (package once) matches them.
+// The errors of refusals because of the record of a key ([core.Refusal.Err]). The error
+// of a function (package once) matches them.
 var (
 	// ErrInFlight says that the work of the key is being carried out at this moment,
 	// here or elsewhere. It passes by itself.
@@ -33,11 +33,11 @@ var (
 	ErrOutcomeUnknown = errors.New("interlock: the outcome of a request with the key is unknown")
 )
 
-// errGivenUp is behind a refusal of a request whose record was given up while its
-// handler ran.
+// errGivenUp is the cause of a refusal: the record of the request was given up while
+// its handler ran.
 var errGivenUp = fmt.Errorf("%w: %w", ErrOutcomeUnknown, errors.New("the key was given up, and used for another request"))
 
-// replay is the verdict for a request whose handler does not run.
+// replay is the verdict for a request without a run of its handler.
 func (e *Engine) replay(ctx context.Context, a *attempt, reply record.ClaimReply, begin time.Time) endpoint.Verdict {
 	v, err := e.verdict(a, reply.State, reply.Response, false)
 	d := observe.Decided{Outcome: observe.DecidedReplayed, Record: a.id, Waited: time.Since(begin), Err: err}
@@ -51,8 +51,8 @@ func (e *Engine) replay(ctx context.Context, a *attempt, reply record.ClaimReply
 	return v
 }
 
-// superseded is the verdict for a request whose handler ran, and whose record is
-// another attempt's by now: its response, since there is to be one for a key.
+// superseded is the verdict for a request that lost its record to another attempt while
+// its handler ran: the other's response, since there is to be one for a key.
 func (e *Engine) superseded(a *attempt, winner record.CommitReply, d *observe.Decided) endpoint.Verdict {
 	v, err := e.verdict(a, winner.State, winner.Response, true)
 	if v.Refusal != nil {

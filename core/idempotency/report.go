@@ -19,9 +19,9 @@ func (e *Engine) refusal(why reason.Reason, err error) *core.Refusal {
 	return &core.Refusal{Reason: why, Rule: e.config.name, Err: err}
 }
 
-// logRefusal logs what the operator of the server has to know, and the client is not told:
-// each refusal that is an error of the server (a status of 500 or 503) has a line. The
-// refusals of a guard whose handler did not run ([Under]) are in the log already.
+// logRefusal logs each refusal that is an error of the server (a status of 500 or 503),
+// for the operator: the client gets no details. If the handler did not run, the refusal of
+// its guard ([Under]) is in the log already.
 func (e *Engine) logRefusal(ctx context.Context, r *core.Refusal) {
 	if r == nil || r.Rule != e.config.name && !r.Ran {
 		return
@@ -49,11 +49,11 @@ func (e *Engine) logRefusal(ctx context.Context, r *core.Refusal) {
 	e.log(ctx, level, text, r.LogError())
 }
 
-// errForeign is behind the refusal of a call of another protocol inside HTTP.
+// errForeign is the cause of the refusal of a call of another protocol inside HTTP.
 var errForeign = errors.New("interlock: an idempotent endpoint for HTTP got a call of gRPC, gRPC-Web or Connect, " +
 	"whose failures have HTTP status 200: put grpclock.Protect into the gRPC server, and no HTTP middleware in front of it")
 
-// errUnwritten is what may be behind an answer that the handler has not written.
+// errUnwritten names possible causes of an answer that the handler has not written.
 var errUnwritten = errors.New("interlock: if 200 is meant, call WriteHeader; a bridge from another framework has to " +
 	"run the handler, and to write the answer to its error, inside the middleware")
 
@@ -71,7 +71,7 @@ func (e *Engine) refuse(ctx context.Context, begin time.Time, r *core.Refusal) e
 	return endpoint.Verdict{Refusal: r}
 }
 
-// report tells the observer what was decided.
+// report reports the decision to the observer.
 func (e *Engine) report(ctx context.Context, d observe.Decided) {
 	if e.config.observer == nil {
 		return
@@ -94,9 +94,9 @@ func (e *Engine) bypassed(ctx context.Context, err error) {
 		"handlers run without their record", err)
 }
 
-// logUnknown writes a line about a record whose request had, or may have had, its effect and has
-// no answer: the first time that this process finds it so. An operator settles the record by its
-// hash, and finds the effect by the downstream key (docs/runbook.md).
+// logUnknown writes a line about a record without an answer, if its request had, or may have
+// had, its effect: the first time that this process finds it so. An operator settles the record
+// by its hash, and finds the effect by the downstream key (docs/runbook.md).
 func (e *Engine) logUnknown(ctx context.Context, id string, err error) {
 	if !e.unknown.first(id) {
 		return
@@ -112,7 +112,7 @@ type noted struct {
 	records map[string]bool
 }
 
-// manyNoted bounds the memory. Behind it a record may be logged again.
+// manyNoted bounds the memory. Beyond it a record may be logged again.
 const manyNoted = 1000
 
 // first reports whether a record was not noted before, and notes it.

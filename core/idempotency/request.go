@@ -21,10 +21,10 @@ import (
 // each request and obeys the [endpoint.Verdict].
 //
 // The context of the handler has the values of ctx, but neither its cancellation
-// nor its deadline: a client that goes away does not end what it has begun. The
-// context ends when the claim, or the lease that ctx has from a guard around the
-// engine, can no longer be trusted ([core.ErrLost]), after [MaxHold]
-// ([core.ErrMaxHold]), after [Engine.Close], and when the handler has returned.
+// nor its deadline: a client that goes away does not end its request. The context ends
+// when the claim, or the lease that ctx has from a guard around the engine, can no longer
+// be trusted ([core.ErrLost]), after [MaxHold] ([core.ErrMaxHold]), after [Engine.Close],
+// and when the handler has returned.
 //
 // The answer is stored before Do returns, so before its first byte can leave. A
 // panic of the handler passes through, after the claim was given up or, if its
@@ -64,8 +64,8 @@ func (e *Engine) Do(ctx context.Context, call endpoint.Call, h endpoint.Handler)
 	}
 	var a *attempt
 	passed := false
-	// Who is told how the request ended: here the attempt around it and the log, and the
-	// observer where it is decided (refuse, replay, run).
+	// The end of the request is reported here to the attempt around it and to the log, and
+	// to the observer at the decision (refuse, replay, run).
 	defer func() {
 		switch {
 		case passed: // the guards that it passed have reported
@@ -100,8 +100,8 @@ func (e *Engine) Do(ctx context.Context, call endpoint.Call, h endpoint.Handler)
 	return e.replay(ctx, a, reply, begin)
 }
 
-// identify makes the attempt of a request: whose key it has, and what makes another
-// request the same. Nothing is claimed yet.
+// identify makes the attempt of a request: its principal, its key and its fingerprint.
+// Nothing is claimed yet.
 func (e *Engine) identify(ctx context.Context, call endpoint.Call, key string, keyErr error) (*attempt, *core.Refusal) {
 	switch {
 	case isForeign(call):
@@ -140,7 +140,7 @@ func (e *Engine) identify(ctx context.Context, call endpoint.Call, key string, k
 	return a, nil
 }
 
-// scope finds out in which space of keys the call's is.
+// scope returns the space of keys of a call.
 func (e *Engine) scope(ctx context.Context, call endpoint.Call) (string, error) {
 	if s, ok := call.(endpoint.Scoper); ok {
 		return s.Scope(func() (string, error) { return e.principal(ctx, call) })
@@ -154,7 +154,7 @@ func (e *Engine) scope(ctx context.Context, call endpoint.Call) (string, error) 
 	return EndpointScope(principal, method, path), nil
 }
 
-// principal finds out whose key it is.
+// principal returns the principal of the key.
 func (e *Engine) principal(ctx context.Context, call endpoint.Call) (string, error) {
 	if e.config.global {
 		return "", nil
@@ -176,8 +176,8 @@ const reservedScope = "interlock "
 
 var errReservedScope = fmt.Errorf("%w: a principal that begins with %q is refused", endpoint.ErrNoPrincipal, reservedScope)
 
-// unscoped makes the refusal of a request whose principal was not found. What is
-// most often a mistake of the server is logged, since the client is not told.
+// unscoped makes the refusal of a request without a principal. Most often that is a
+// mistake of the server, so it is logged: the client gets no details.
 func (e *Engine) unscoped(ctx context.Context, err error) *core.Refusal {
 	switch {
 	case errors.Is(err, endpoint.ErrNoPrincipal):

@@ -89,7 +89,7 @@ func TestAResolutionForAnotherProtocolIsNeverReplayed(t *testing.T) {
 	})
 }
 
-// A job asks the bank what became of payments whose outcome is unknown.
+// A job asks the bank about payments with an unknown outcome.
 func ExampleEngine_Resolve() {
 	store := memstore.New() // in earnest: a redisstore
 	engine, err := idempotency.New(store, idempotency.Scope(scope))

@@ -13,8 +13,8 @@ import (
 	"github.com/interlock-go/interlock/core/reason"
 )
 
-// A client is told neither which function failed nor how, so the log is; and what
-// the client is told does not speak of locks, since there is none.
+// The client's answer names neither the function that failed nor its error, so the log
+// has both. The answer does not speak of locks either, since there is none.
 func TestAScopeThatFailsOrFindsNothingIsLogged(t *testing.T) {
 	for principal, c := range map[string]struct {
 		want   reason.Reason
@@ -52,7 +52,7 @@ func TestAScopeThatFailsOrFindsNothingIsLogged(t *testing.T) {
 	}
 }
 
-// What ends a Scope function may be the request's own end.
+// A Scope function may end because the request has ended.
 func TestAScopeThatTheRequestsEndInterrupts(t *testing.T) {
 	inBubble(t, func(w *world) {
 		e := w.engine(idempotency.Scope(func(ctx context.Context, _ core.Request) (string, error) {

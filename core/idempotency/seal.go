@@ -17,10 +17,10 @@ import (
 // and of a request only its fingerprint (SHA-256).
 //
 // The function seal takes the bytes of a response, which it may not change, and
-// returns what is stored. The function open is its inverse. Both run on the
-// goroutine of a request and must be safe for concurrent use. Use an AEAD with a
-// random nonce (crypto/cipher, NewGCMWithRandomNonce). To rotate a key, use an open
-// that also knows the old key for one retention.
+// returns the bytes to store. The function open is its inverse. Both run on the
+// goroutine of a request and must be safe for concurrent use. Use an AEAD with a random
+// nonce (crypto/cipher, NewGCMWithRandomNonce). To rotate a key, use an open that also
+// knows the old key for one retention.
 //
 // If seal fails or panics, the response is sent and not stored: a duplicate is
 // refused ([reason.ResponseUnavailable]), as for a response over [MaxResponse].
@@ -87,7 +87,8 @@ func (c *config) open(protocol, envelope string) (*endpoint.Response, error) {
 	return decode(protocol, string(opened))
 }
 
-// call calls a function of the application, whose panic must not keep a claim.
+// call calls a function of the application. A panic of the function must not keep a
+// claim.
 func call(f func([]byte) ([]byte, error), b []byte) (out []byte, err error) {
 	defer func() {
 		if p := recover(); p != nil {

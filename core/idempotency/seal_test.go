@@ -86,7 +86,7 @@ func TestAnswersTooLargeToStoreAreChecked(t *testing.T) {
 	})
 }
 
-// lossy is a store whose locks are lost as soon as they are asked about.
+// lossy is a store that loses a lock as soon as it is asked about.
 type lossy struct{ core.Store }
 
 func (lossy) Acquire(context.Context, driver.AcquireRequest) (driver.Reply, error) {
@@ -103,7 +103,7 @@ func (lossy) Release(context.Context, driver.ReleaseRequest) (string, error) {
 	return "", driver.ErrNotOwner
 }
 
-// losing returns a rule that checks answers and whose lock is always lost.
+// losing returns a rule that checks answers and always loses its lock.
 func (w *world) losing() *core.Guard {
 	w.Helper()
 	locker, err := core.New(lossy{})

@@ -6,9 +6,9 @@ import (
 	"github.com/interlock-go/interlock/core/internal/ident"
 )
 
-// Service names the service to which the records belong, so that several services share a
-// store and its locks, and not their records. Without it a gateway and the service behind it
-// that get one key look at one record, and the service refuses the gateway's request
+// Service names the service that owns the records, so that several services share a store and
+// its locks, and not their records. Without it a gateway and the service that it calls look at
+// one record if they get one key, and the service refuses the gateway's request
 // ([reason.KeyReused]). All processes of a service give the same name: letters, digits, and
 // "-", ".", "_". Operators call [Engine.Resolve] and [Engine.Forget] on an engine with the
 // option. Records made under another name are not found. Default: no name.

@@ -41,7 +41,7 @@ type plan struct {
 	why  reason.Reason // of gets == refusal
 }
 
-// action is what the engine does with a claim.
+// action is a decision about a claim.
 type action int
 
 const (
@@ -56,7 +56,7 @@ const (
 	keep                       // the record is decided already
 )
 
-// share is what the client gets.
+// share is the kind of the client's answer.
 type share int
 
 const (
@@ -94,8 +94,8 @@ func settle(f facts) plan {
 		// store the part would pass it for the whole.
 		return plan{storeNone, refusal, reason.ResponseUnavailable}
 	case f.lost && (f.overflow == withheld || f.silent && f.overflow == fits):
-		// The handler gave up since its context ended, or for reasons of its own: what it did
-		// is not known.
+		// The handler gave up since its context ended, or for its own reasons: its effects are
+		// not known.
 		return plan{does: leave, gets: lossOf}
 	case f.inner && (f.innerRan || f.marked):
 		return plan{does: leave, gets: inners}

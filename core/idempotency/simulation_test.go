@@ -50,8 +50,8 @@ func trouble(r *rand.Rand) func(memstore.Request) memstore.Fault {
 // Clients send each payment again and again to three processes, until it is
 // answered with success; requests and replies get lost, processes are cut off
 // before and after the effect, and handlers fail. No payment
-// takes effect twice, all successes of one payment are the same, and what was
-// answered with success stays so. In fake time, with a seed to repeat it by.
+// takes effect twice, all successes of one payment are the same, and a payment answered
+// with success stays successful. In fake time, with a seed to repeat it by.
 func TestNoPaymentTakesEffectTwiceWhateverHappens(t *testing.T) {
 	var successes, replays, takeovers, unknown int
 	for seed := range seeds {
@@ -148,7 +148,7 @@ func simulate(t *testing.T, seed uint64, mark bool, opts ...idempotency.Option) 
 		}
 		wg.Wait()
 		w.store.Intercept(nil)
-		<-time.After(time.Minute) // what was left to do is done
+		<-time.After(time.Minute) // the outstanding work is done
 		synctest.Wait()
 		for i := range payments {
 			if effects[i] > 1 {

@@ -23,7 +23,7 @@ func settled(_ context.Context, answer endpoint.Response) bool {
 	return ok
 }
 
-// says makes a handler whose first answer is body, and whose others are "paid".
+// says makes a handler with the first answer body, and all others "paid".
 func says(status int, body string, runs *int) handler {
 	return func(context.Context, endpoint.Attempt) (endpoint.Response, bool) {
 		if *runs++; *runs > 1 {
@@ -79,7 +79,7 @@ func TestAnAnswerThatTheApplicationCallsAFailureIsTreatedAsAFailure(t *testing.T
 	}
 }
 
-// An answer is stored as the handler gave it, also if the function writes to what it gets.
+// An answer is stored as the handler gave it, also if the function writes to its argument.
 func TestStoreIfGetsAnAnswerOfItsOwn(t *testing.T) {
 	inBubble(t, func(w *world) {
 		e, runs := w.engine(idempotency.StoreIf(settled)), 0

@@ -32,7 +32,7 @@ func (w *world) newer(locks *memstore.Store) {
 }
 
 // A request that is superseded has its lock until it has answered: its answer is stored, and its
-// transaction committed. Without an answer it is not known what it did.
+// transaction committed. Without an answer its outcome is unknown.
 func TestARequestThatIsSuperseded(t *testing.T) {
 	for name, c := range map[string]struct {
 		status int // zero: no answer
@@ -76,7 +76,7 @@ func TestARequestThatIsSuperseded(t *testing.T) {
 	}
 }
 
-// The handler of an engine behind the rule is told, too.
+// The context of a handler in an engine inside the rule ends, too.
 func TestANewerCallerOfALockAroundTheEngineEndsTheHandler(t *testing.T) {
 	inBubble(t, func(w *world) {
 		locks, e := memstore.New(), w.engine(idempotency.MaxHold(time.Hour))
@@ -87,7 +87,7 @@ func TestANewerCallerOfALockAroundTheEngineEndsTheHandler(t *testing.T) {
 	})
 }
 
-// A success was stored whose effect was rolled back.
+// A success was stored although its effect was rolled back.
 func TestAnAnswerIsNotStoredWithoutItsTransactionIfAnotherLockAroundIsLost(t *testing.T) {
 	inBubble(t, func(w *world) {
 		outer, inner, n := memstore.New(), memstore.New(), 0

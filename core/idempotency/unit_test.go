@@ -21,7 +21,8 @@ type ledger struct {
 	store  *memstore.Store
 	effect []string
 	ended  []string
-	// What commits and rollbacks end in; for the latter the handler has ended the transaction.
+	// The errors of commits and rollbacks; if rollback has one, the handler has ended the
+	// transaction.
 	commit, rollback error
 }
 
@@ -111,9 +112,9 @@ func TestHowATransactionEnds(t *testing.T) {
 	for name, c := range map[string]struct {
 		handler handler
 		opts    []idempotency.Option
-		fails   error  // what a commit ends in, and ErrEnded also a rollback
-		first   string // what the client gets
-		ended   string // what the transaction is
+		fails   error  // the error of a commit, and if it is ErrEnded also of a rollback
+		first   string // the client's answer
+		ended   string // the end of the transaction
 		again   string // what its duplicate gets, after a while
 		notes   string
 	}{

@@ -80,7 +80,7 @@ func (s unsure) Await(id string, since time.Time, wake func()) (stop func()) {
 	return s.Store.Await(id, since, wake)
 }
 
-// unheard is a store that announces nothing of what it says that it will.
+// unheard is a store without the announcements that it promises.
 type unheard struct{ record.Store }
 
 func (unheard) Await(string, time.Time, func()) (stop func()) { return func() {} }
@@ -165,8 +165,8 @@ func TestDuplicatesThatWaitAreBounded(t *testing.T) {
 	})
 }
 
-// A waiter asks again when the lease of the request in flight could be over. That the
-// store does not answer then does not undo what it said before.
+// A waiter asks again when the lease of the request in flight could be over. If the
+// store does not answer then, its earlier answer still counts.
 func TestADuplicateThatWaitsIsToldOfTheRequestInFlightWhenTheStoreFails(t *testing.T) {
 	never := func(context.Context, endpoint.Attempt) (endpoint.Response, bool) { panic("it runs") }
 	for name, broken := range map[string]memstore.Fault{

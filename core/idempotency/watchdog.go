@@ -14,9 +14,9 @@ import (
 	"github.com/interlock-go/interlock/core/internal/timers"
 )
 
-// watchdog keeps the leases of the claims of an engine: it renews them when a third
-// has passed, and ends the contexts of handlers whose claim can no longer be trusted.
-// What is due together is renewed together.
+// watchdog keeps the leases of the claims of an engine: it renews them when a third has
+// passed, and ends the context of a handler when its claim can no longer be trusted.
+// Leases that are due together are renewed together.
 //
 // A claim is with the watchdog from its grant until its record is decided. A renewal
 // that is on its way then finds nothing to do: the store compares token and state.
@@ -30,7 +30,7 @@ type watchdog struct {
 	closed bool
 }
 
-// claimLease is what the watchdog knows about a claim; guarded by its mutex.
+// claimLease is the watchdog's state of a claim; guarded by its mutex.
 type claimLease struct {
 	timers.Slot
 	attempt *attempt
@@ -63,7 +63,7 @@ func (w *watchdog) init(store Store, start func(func())) {
 // slack is how much earlier than due a renewal may go: fewer, larger batches.
 func slack(lease time.Duration) time.Duration { return min(lease/60, 50*time.Millisecond) }
 
-// begin takes the claim of an attempt whose handler is about to run. It reports false
+// begin takes the claim of an attempt just before its handler runs. It reports false
 // when the engine is closed.
 func (w *watchdog) begin(a *attempt) bool {
 	c := a.engine.config
@@ -163,10 +163,10 @@ func (w *watchdog) close() {
 	}
 }
 
-// serve does what is due. Renewals go out on goroutines of their own, one for each
+// serve runs the work that is due. Renewals go out on separate goroutines, one for each
 // length of lease, since each has its own bound: a store that hangs delays nothing
-// here. A context ends outside of the mutex, for it calls what others have attached
-// to it.
+// here. A context ends outside of the mutex, for it calls what others have attached to
+// it.
 func (w *watchdog) serve(batch []*claimLease, now clock.Instant) {
 	renew, lost := w.sort(batch, now)
 	for _, l := range lost {
@@ -211,8 +211,8 @@ func (w *watchdog) sort(batch []*claimLease, now clock.Instant) (renew map[time.
 	return renew, lost
 }
 
-// renew sends one batch, bounded by a sixth of the lease, so that two tries fit
-// between the third of the lease at which it starts and the end.
+// renew sends one batch, bounded by a sixth of the lease. It starts at a third of the
+// lease, so that two tries fit before the end.
 func (w *watchdog) renew(lease time.Duration, batch []*attempt) {
 	extensions := make([]record.Extension, len(batch))
 	for i, a := range batch {
@@ -286,8 +286,8 @@ func (l *claimLease) expire(now clock.Instant) (cause error) {
 		return nil
 	}
 	if l.cause == nil && !l.decided && now >= l.deadline {
-		// Another may take over from now on. Until one has, renewing goes on:
-		// what the handler has begun may still count.
+		// Another may take over from now on. Until one has, renewing goes on: the work of the
+		// handler may still count.
 		cause = errLapsed
 	}
 	if l.bound != 0 && now >= l.bound {

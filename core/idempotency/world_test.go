@@ -72,7 +72,7 @@ func scope(_ context.Context, req core.Request) (string, error) {
 	return s, nil
 }
 
-// handler is what runs behind the endpoint.
+// handler is the handler of the endpoint.
 type handler func(ctx context.Context, a endpoint.Attempt) (endpoint.Response, bool)
 
 // answers makes a handler that answers with a status, and counts.
@@ -120,7 +120,8 @@ type world struct {
 	notes *notes
 }
 
-// inBubble runs a test in fake time, and then checks that nothing is left behind.
+// inBubble runs a test in fake time, and then checks that no record, lock or goroutine
+// remains.
 func inBubble(t *testing.T, f func(w *world)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {

@@ -6,8 +6,8 @@ import (
 	"github.com/interlock-go/interlock/core/idempotency/endpoint"
 )
 
-// Resolution is what an operator or a job has found out about a request whose outcome
-// was unknown. [CarriedOut] and [NotCarriedOut] make one. The zero value is none, and
+// Resolution is the outcome of a request, found out by an operator or a job after it
+// was unknown. [CarriedOut] and [NotCarriedOut] make one. The zero value is not valid:
 // Engine.Resolve refuses it.
 type Resolution struct {
 	found    bool
@@ -35,14 +35,14 @@ func (r Resolution) Answer() (protocol string, answer *endpoint.Response, found 
 	return r.protocol, r.answer, r.found
 }
 
-// Claim describes a request whose record this process has not settled yet.
+// Claim describes a request with a record that this process has not settled yet.
 type Claim struct {
 	// Rule is the name of the endpoint (idempotency.Name); it may be empty.
 	Rule string
 	// Record is the name of the record: a hash of the principal and the key. The
 	// name of its key in Redis ends with it.
 	Record string
-	// State says what is still to be done.
+	// State names the outstanding step.
 	State State
 	// Generation is 1 for the first attempt at the request, and more for an attempt that
 	// took over from a process that fell silent.
@@ -54,7 +54,7 @@ type Claim struct {
 	Deadline time.Time
 }
 
-// State says what is still to be done for a [Claim].
+// State is the outstanding step of a [Claim].
 type State string
 
 // The states of a [Claim].

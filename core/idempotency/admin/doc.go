@@ -1,5 +1,5 @@
-// Package admin is what operators of idempotent endpoints need beside the engine of
-// package idempotency, and those who write tools for operators: what was found out about
-// a request whose outcome is unknown ([Resolution], for Engine.Resolve), and what a
-// process has not settled yet ([Claim], from Engine.PendingClaims).
+// Package admin is for operators of idempotent endpoints, and for authors of their
+// tools. It has the types that the engine of package idempotency takes and returns for
+// them: the outcome of a request that was unknown ([Resolution], for Engine.Resolve),
+// and a request that a process has not settled yet ([Claim], from Engine.PendingClaims).
 package admin

@@ -33,9 +33,9 @@ const (
 	FuncFailed
 )
 
-// Call is what the engine asks of a request, in every protocol: what a guard asks
-// ([core.Request]), and what makes two requests the same. An adapter hands values
-// over as they came.
+// Call answers the engine's questions about a request, in every protocol: the questions
+// of a guard ([core.Request]), and the parts that make two requests the same. An
+// adapter hands values over as they came.
 type Call interface {
 	core.Request
 
@@ -47,21 +47,19 @@ type Call interface {
 	// [ErrKeyMalformed]; [ParseKey] reads a key that a client has sent.
 	Key() (string, error)
 
-	// Target returns what the request asks for besides its body: the method, the
-	// decoded path (with its values, not the pattern) and the query as it came. In
-	// gRPC the path is the full method and the others are empty.
+	// Target returns the target of the request: the method, the decoded path (with its
+	// values, not the pattern) and the query as it came. In gRPC the path is the full
+	// method and the others are empty.
 	Target() (method, path, query string)
 
-	// Origin returns what the client asked for, before routers and middleware
-	// changed it: the host, and path and query of the request URI. The path has the
-	// same form as in Target. In gRPC the host is the authority, and the path the
-	// full method.
+	// Origin returns the target that the client sent, before routers and middleware changed
+	// it: the host, and path and query of the request URI. The path has the same form as in
+	// Target. In gRPC the host is the authority, and the path the full method.
 	Origin() (host, path, query string)
 }
 
-// Scoper is a [Call] whose adapter has a say in the scope of its key. The engine makes
-// the name of a record of the scope and the key. The scope of any other Call is its
-// principal.
+// Scoper is a [Call] that determines the scope of its key. The engine makes the name of
+// a record of the scope and the key. The scope of any other Call is its principal.
 type Scoper interface {
 	Call
 
@@ -75,13 +73,13 @@ type Scoper interface {
 // ErrNoPrincipal says that the function given to idempotency.Scope found no principal.
 var ErrNoPrincipal = errors.New("interlock: the Scope function found no principal")
 
-// Handler runs what is behind the endpoint. Engine.Do calls one of the two functions,
-// at most once, on its caller's goroutine.
+// Handler runs the handler of the endpoint. Engine.Do calls at most one of the two
+// functions, at most once, on its caller's goroutine.
 type Handler struct {
 	// Run runs the handler under ctx and captures its answer instead of sending it.
-	// It reports whether the handler gave an answer of its own: it wrote a header,
-	// or the RPC succeeded. When an answer grows over [Attempt.Limit], Run first
-	// calls [Attempt.TooLarge]; then the answer may leave.
+	// It reports whether the handler gave an answer: it wrote a header, or the RPC
+	// succeeded. When an answer grows over [Attempt.Limit], Run first calls
+	// [Attempt.TooLarge]; then the answer may leave.
 	Run func(ctx context.Context, attempt Attempt) (answer Response, answered bool)
 
 	// Pass runs the handler under ctx and lets its answer through, because no part
@@ -98,14 +96,14 @@ type Attempt interface {
 	// idempotency.MaxResponse.
 	Limit() int64
 
-	// Lease returns the lease of the claim; see idempotency.Lease. A record whose
-	// claim was lost is in flight for so long.
+	// Lease returns the lease of the claim; see idempotency.Lease. After the loss of a
+	// claim its record is in flight for so long.
 	Lease() time.Duration
 
 	// TooLarge stores that the response is not available, and reports whether the
-	// answer may be sent: first what was captured, and then all that follows, as it
-	// comes. The capture calls it when an answer with this status has grown over
-	// Limit, or cannot be captured, before any part of it leaves.
+	// answer may be sent: first the captured part, and then the rest, as it comes. The
+	// capture calls it when an answer with this status has grown over Limit, or cannot be
+	// captured, before any part of it leaves.
 	//
 	// If TooLarge returns false, another attempt has taken over, the guard checks
 	// answers ([core.CheckAnswer]) and the lock was lost, or the handler has a
@@ -138,12 +136,12 @@ type Response struct {
 	// google.rpc.Status with its details. The body of a [Verdict.Replay] must not
 	// be written to: it shares its memory with the stored envelope.
 	Body []byte
-	// Trailer holds what is sent after the body.
+	// Trailer holds the fields to send after the body.
 	Trailer map[string][]string
 }
 
-// Verdict says what the client gets. With neither field set it is what the handler
-// returned: the response that Run captured, or nothing more after Pass.
+// Verdict is the answer for the client. With neither field set it is the answer of the
+// handler: the response that Run captured, or nothing more after Pass.
 type Verdict struct {
 	// Refusal, unless nil, is to be answered instead of everything that the handler
 	// may have returned. Its Ran says whether the handler ran.

@@ -16,8 +16,8 @@ var (
 	// [core.ErrKey].
 	ErrKeyMissing = fmt.Errorf("%w: no idempotency key", core.ErrKey)
 	// ErrKeyMalformed says that the idempotency key of a request cannot be read.
-	// The text says what is wrong with the key, and does not show it. It also
-	// matches [core.ErrKey].
+	// The text names the fault of the key, and does not show the key. It also matches
+	// [core.ErrKey].
 	ErrKeyMalformed = fmt.Errorf("%w: malformed idempotency key", core.ErrKey)
 )
 

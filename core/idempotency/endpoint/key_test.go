@@ -46,7 +46,7 @@ func TestKeysAreReadAsTheGrammarSays(t *testing.T) {
 	}
 }
 
-// FuzzParseKey checks that what is accepted is a key, that quoting it makes no
+// FuzzParseKey checks that an accepted text is a key, that quoting it makes no
 // difference, and that errors do not show it.
 func FuzzParseKey(f *testing.F) {
 	for _, s := range []string{"k", `"k"`, `"a\"b"`, `"a\`, "a,b", " k ", `""`, "é"} {

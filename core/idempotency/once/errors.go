@@ -103,7 +103,7 @@ func newRefused(r *core.Refusal) *RefusedError {
 	return e
 }
 
-// Error returns the text of [core.Refusal.LogError], and what the function returned.
+// Error returns the text of [core.Refusal.LogError], and the error of the function.
 func (e *RefusedError) Error() string {
 	if e.failure == nil {
 		return e.Refusal.String()
@@ -111,7 +111,7 @@ func (e *RefusedError) Error() string {
 	return fmt.Sprintf("%v; the function returned: %v", e.Refusal, e.failure)
 }
 
-// Unwrap returns the error behind the refusal, and what the function returned.
+// Unwrap returns the cause of the refusal, and the error of the function.
 func (e *RefusedError) Unwrap() []error {
 	var all []error
 	for _, err := range []error{e.Refusal.Err, e.failure} {

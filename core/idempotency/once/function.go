@@ -74,8 +74,7 @@ func newFunction(ctx context.Context, engine *idempotency.Engine, key string, in
 // Protocol implements [endpoint.Call].
 func (f *function) Protocol() string { return endpoint.Func }
 
-// Key implements [endpoint.Call]. The key is the caller's own text, in which nothing is
-// quoted.
+// Key implements [endpoint.Call]. The key is the caller's own text, without quoting.
 func (f *function) Key() (string, error) {
 	switch {
 	case f.key == "":
@@ -93,7 +92,7 @@ func (f *function) Target() (method, path, query string) { return "", "", string
 // Origin implements [endpoint.Call].
 func (f *function) Origin() (host, path, query string) { return "", "", "" }
 
-// Scope implements [endpoint.Scoper]: functions have a space of keys of their own.
+// Scope implements [endpoint.Scoper]: functions have a separate space of keys.
 func (f *function) Scope(principal func() (string, error)) (string, error) {
 	if f.scoped {
 		if f.scope == "" {
@@ -129,7 +128,7 @@ func (f *function) attach(ctx context.Context) (attached context.Context, end fu
 	}
 }
 
-// answer makes the answer that is stored of what the function returned.
+// answer makes the stored answer from the result of the function.
 func (f *function) answer(ctx context.Context, a endpoint.Attempt, out any, failure error) endpoint.Response {
 	f.lease = a.Lease()
 	switch {
@@ -172,8 +171,7 @@ func (f *function) replay(r *endpoint.Response, out any) error {
 	return nil
 }
 
-// refused is the error for a refusal. failure is what the function returned, if it
-// ran.
+// refused is the error for a refusal. failure is the error of the function, if it ran.
 func (f *function) refused(r *core.Refusal, failure error) error {
 	e := newRefused(r)
 	e.failure = failure

@@ -10,30 +10,28 @@ import (
 	"github.com/interlock-go/interlock/core/idempotency/endpoint"
 )
 
-// Do runs fn once for a key, and stores what it returned. A later call with the key,
-// in any process, gets that result and does not run fn. It is an idempotent request
-// without a protocol, for consumers of messages, jobs and schedules:
+// Do runs fn once for a key, and stores its result. A later call with the key, in any
+// process, gets that result and does not run fn. It is an idempotent request without a
+// protocol, for consumers of messages, jobs and schedules:
 //
 //	receipt, err := once.Do(ctx, engine, "charge/"+msg.ID, order, charge)
 //
 // # The key
 //
-// key names the piece of work: what is done, and for which message. Two functions
-// that are given the same message need two keys, or the second one gets the result of
-// the first. A key has 1 to 512 bytes. Keys of functions never meet keys of requests,
-// also on one [idempotency.Engine].
+// key names the piece of work: the action and the message. Two functions for the same message
+// need two keys, or the second one gets the result of the first. A key has 1 to 512 bytes.
+// Keys of functions never meet keys of requests, also on one [idempotency.Engine].
 //
-// A function has no principal of its own. With [idempotency.Global] all functions of
-// the store share one space of keys. With [idempotency.Scope] the engine asks its
-// function, which sees ctx ([core.Request.Value]) and the [Metadata] of the call.
-// [Scoped] gives the principal to the call. If none is found, the call is refused
-// ([reason.NoPrincipal]).
+// A function by itself has no principal. With [idempotency.Global] all functions of the store
+// share one space of keys. With [idempotency.Scope] the engine asks its function, which sees
+// ctx ([core.Request.Value]) and the [Metadata] of the call. [Scoped] gives the principal to
+// the call. If none is found, the call is refused ([reason.NoPrincipal]).
 //
-// A call whose encoded input differs is refused ([idempotency.ErrKeyReused]). An input
-// that is not the same in each try (it has the time in it) belongs into the closure, or
-// out of the fingerprint ([idempotency.Fingerprint]).
+// A call with a different encoded input is refused ([idempotency.ErrKeyReused]). An input
+// that is not the same in each try (it has the time in it) belongs into the closure, or out
+// of the fingerprint ([idempotency.Fingerprint]).
 //
-// # What is stored
+// # Storage
 //
 // A result of fn without an error is stored and replayed. An error is not: the claim is given
 // up, and the next call runs fn again. [Final] makes an error that is stored
@@ -64,13 +62,12 @@ import (
 //   - an error that fn returned to this call, as it is. The next call runs fn again, or
 //     gets it as a StoredError if it was stored all the same.
 //   - a [*StoredError]: an error that is the stored answer of the key.
-//   - a [*RefusedError]: fn did not run, or ran and its outcome is not known. It
-//     matches what is behind the refusal: [idempotency.ErrInFlight],
-//     [idempotency.ErrKeyReused], [idempotency.ErrOutcomeUnknown],
-//     [idempotency.ErrResponseUnavailable], [idempotency.ErrKeyExpired],
-//     [idempotency.ErrDamaged], [core.ErrUnavailable], [core.ErrHeld], [core.ErrLost],
-//     [core.ErrMaxHold], [core.ErrClosed], [core.ErrKey], [idempotency.ErrRolledBack]
-//     or [context.Cause] of ctx.
+//   - a [*RefusedError]: fn did not run, or ran and its outcome is not known. It matches the
+//     cause of the refusal: [idempotency.ErrInFlight], [idempotency.ErrKeyReused],
+//     [idempotency.ErrOutcomeUnknown], [idempotency.ErrResponseUnavailable],
+//     [idempotency.ErrKeyExpired], [idempotency.ErrDamaged], [core.ErrUnavailable],
+//     [core.ErrHeld], [core.ErrLost], [core.ErrMaxHold], [core.ErrClosed], [core.ErrKey],
+//     [idempotency.ErrRolledBack] or [context.Cause] of ctx.
 //   - an error that matches [core.ErrConfig]: an option cannot work, or the input
 //     cannot be encoded.
 //
@@ -112,23 +109,23 @@ func Do[In, Out any](
 	return out, nil
 }
 
-// Option changes one call of [Do]. A nil Option has no effect. What all calls have
-// in common is an [idempotency.Option] of the [idempotency.Engine].
+// Option changes one call of [Do]. A nil Option has no effect. Options for all calls
+// are options of the [idempotency.Engine] ([idempotency.Option]).
 type Option func(*function)
 
-// Scoped says whose key it is: a tenant, a user. Calls with the same key and different
-// principals are independent. It takes the place of the engine's [idempotency.Scope] or
-// [idempotency.Global]. An empty principal refuses the call ([reason.NoPrincipal]),
-// since all messages that lack one would share a space of keys. Default: as the engine
-// has it.
+// Scoped sets the principal of the key: a tenant, a user. Calls with the same key and
+// different principals are independent. It takes the place of the engine's
+// [idempotency.Scope] or [idempotency.Global]. An empty principal refuses the call
+// ([reason.NoPrincipal]), since all messages that lack one would share a space of keys.
+// Default: as the engine has it.
 func Scoped(principal string) Option {
 	return func(f *function) { f.scope, f.scoped = principal, true }
 }
 
-// Metadata says what came beside the input: the headers of a message. A guard given to
-// [idempotency.Under] finds it by {name} and by {header.Name}, a [core.KeyFunc] and a
-// [idempotency.Scope] function by [core.Request.Header]. It is not part of the
-// fingerprint. Do does not change the map. Default: none.
+// Metadata holds the data that came with the input: the headers of a message. A guard
+// given to [idempotency.Under] finds it by {name} and by {header.Name}, a
+// [core.KeyFunc] and a [idempotency.Scope] function by [core.Request.Header]. It is not
+// part of the fingerprint. Do does not change the map. Default: none.
 func Metadata(m map[string]string) Option {
 	return func(f *function) { f.Metadata = m }
 }
@@ -157,8 +154,8 @@ func Codec(marshal func(v any) ([]byte, error), unmarshal func(data []byte, v an
 // cause, and gives it the deadline of the call. Use it for work that is better broken
 // off than ended late. The error that fn then returns is an error like any other: it
 // gives the claim up, but after [idempotency.MarkEffect] it is stored. So give the
-// effect itself a context that does not end ([context.WithoutCancel]). Default: off;
-// what was begun is brought to its end, within [idempotency.MaxHold].
+// effect itself a context that does not end ([context.WithoutCancel]). Default: off; fn
+// runs to its end, within [idempotency.MaxHold].
 func Cancelable() Option {
 	return func(f *function) { f.cancelable = true }
 }

@@ -266,7 +266,7 @@ func TestAFunctionInsideItself(t *testing.T) {
 		if inner.runs != 2 {
 			t.Errorf("%d runs inside, want 2", inner.runs)
 		}
-		// What is refused inside is no answer, and the stored error of a step is one.
+		// A refusal inside is no answer, and the stored error of a step is one.
 		closed := errors.New("closed")
 		outer.then = func(ctx context.Context) error {
 			inner.then = func(context.Context) error { return once.Final(closed) }

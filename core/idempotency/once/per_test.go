@@ -93,7 +93,7 @@ func TestATimerThatFiresEarlyLosesNoRun(t *testing.T) {
 				if runs != i+1 {
 					w.Fatalf("%v, 20 ms early: %d runs after %d calls", period, runs, i+1)
 				}
-				call(tick) // of another process, whose clock is right
+				call(tick) // of another process with a right clock
 				call(tick.Add(9 * period / 10))
 				if runs != i+1 {
 					w.Fatalf("%v: %d runs in %d period(s)", period, runs, i+1)

@@ -88,7 +88,8 @@ type order struct {
 
 type receipt struct{ Run int }
 
-// function is what the tests call: it counts its runs, and does what it is told.
+// function is the function under test: it counts its runs, and then runs the code of
+// the test.
 type function struct {
 	runs int
 	then func(ctx context.Context) error // nil: it succeeds

@@ -10,8 +10,8 @@ import (
 	"github.com/interlock-go/interlock/core/memstore"
 )
 
-// What a store answers: the first attempt is granted the record, a duplicate finds it in
-// flight, and after the commit it gets the stored response.
+// A store grants the record to the first attempt. A duplicate finds it in flight, and
+// gets the stored response after the commit.
 func ExampleStore() {
 	var store record.Store = memstore.New()
 	ctx := context.Background()

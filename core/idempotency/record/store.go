@@ -17,14 +17,14 @@ import (
 // core/idempotency/record/recordtest is this contract as a test suite.
 type Store interface {
 	// Claim takes the record for a token, or tells why not. It takes a record that
-	// has no claim. It also takes a record whose lease has ended, if its
-	// fingerprint is the same and its effect is not marked. A record that is the
-	// token's own already is granted again, as it is.
+	// has no claim. It also takes a record after the end of its lease, if its fingerprint
+	// is the same and its effect is not marked. A record that is the token's own already is
+	// granted again, as it is.
 	//
 	// When ctx ends or the deadline passes before the outcome is known, Claim
 	// returns at once an error that matches [driver.ErrPending], and calls
-	// [ClaimRequest.Late] exactly once, from any goroutine, with what it would have
-	// returned. In every other case it never calls Late.
+	// [ClaimRequest.Late] exactly once, from any goroutine, with the late result. In every
+	// other case it never calls Late.
 	Claim(ctx context.Context, req ClaimRequest) (ClaimReply, error)
 
 	// Extend renews leases. It calls done exactly once for each lease, in any
@@ -62,9 +62,9 @@ type Store interface {
 
 	// Await calls wake when the record may have been completed or abandoned: when
 	// that happened, or when the store cannot be sure that it did not (after a
-	// reconnect, or because the wait began later than since, the time at which the
-	// caller last looked). Await returns at once. The function stop ends the wait
-	// and does not wait for a call of wake.
+	// reconnect, or because the wait began later than since, when the caller last looked).
+	// Await returns at once. The function stop ends the wait and does not wait for a call
+	// of wake.
 	Await(id string, since time.Time, wake func()) (stop func())
 }
 
@@ -134,7 +134,7 @@ type ClaimRequest struct {
 
 // ClaimReply is the outcome of a claim.
 type ClaimReply struct {
-	// State is what the record was found, or made, to be.
+	// State is the state of the record after the call.
 	State State
 	// Generation of a claim that was granted is 1, and one more with each
 	// take-over.
@@ -148,8 +148,8 @@ type ClaimReply struct {
 	Response string
 	// Sent is when the first try was sent; the lease counts from there.
 	Sent time.Time
-	// Ambiguous says that a try may still be executed later. It also has a meaning
-	// beside an error.
+	// Ambiguous says that a try may still be executed later. It also has a meaning together
+	// with an error.
 	Ambiguous bool
 }
 
@@ -174,8 +174,7 @@ type CommitRequest struct {
 	Generation  int64
 	// Response is the envelope; nil if the response cannot be stored.
 	Response []byte
-	// Retention is how long it is kept; what was promised before is not
-	// shortened.
+	// Retention is how long it is kept; an earlier promise is not shortened.
 	Retention time.Duration
 	// Tombstone is for how much longer it is remembered that there was a
 	// response; zero is not.
@@ -210,7 +209,7 @@ type AbandonRequest struct {
 	Release func(ctx context.Context)
 }
 
-// ResolveRequest settles a record whose outcome is unknown.
+// ResolveRequest settles a record with an unknown outcome.
 type ResolveRequest struct {
 	ID string
 	// Token replaces the claim's. It is used for nothing else.

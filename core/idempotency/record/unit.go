@@ -30,8 +30,8 @@ type Unit interface {
 	Commit(ctx context.Context, req CommitRequest) (CommitReply, error)
 
 	// Rollback ends the transaction without any effect. An error matches [ErrEnded].
-	// What else fails is no error: the database rolls back what is not committed. Of
-	// ctx Rollback uses only the values.
+	// No other failure is an error: the database rolls back an open transaction by itself.
+	// Of ctx Rollback uses only the values.
 	Rollback(ctx context.Context) error
 }
 
@@ -41,8 +41,8 @@ type Claim struct {
 	Store Store
 	// ID and Token are the claim's; see [ClaimRequest].
 	ID, Token string
-	// Lease is the lease of the claim. A transaction that has been idle for so
-	// long must not keep others from what it has locked.
+	// Lease is the lease of the claim. A transaction that has been idle for so long must
+	// not keep its locks.
 	Lease time.Duration
 }
 
@@ -56,8 +56,9 @@ var ErrRolledBack = errors.New("interlock: the transaction of the request was ro
 var ErrAborted = fmt.Errorf("%w: %w", ErrRolledBack, errors.New("a statement of the handler has failed"))
 
 // ErrEnded says that a handler has ended the transaction of its request, which is for
-// the engine to do. What the handler has committed is not known, and the record does not
-// tell: the engine marks the record, so that no attempt carries the request out again.
+// the engine to do. It is not known whether the handler has committed, and the record
+// does not say: the engine marks the record, so that no attempt carries the request out
+// again.
 var ErrEnded = errors.New("interlock: the handler has committed or rolled back the transaction of its request, " +
 	"which the engine does")
 

@@ -9,17 +9,16 @@ import (
 
 // ack holds how many replicas must acknowledge a write, and within which time.
 //
-// WAIT counts the replicas that have the last write of its own connection. So it goes
-// behind the writes in one pipeline: over a pool it would ask about the writes of
-// another connection, and acknowledge falsely. Inside MULTI it does not wait at all
+// WAIT counts the replicas that have the last write of the connection that sends it. So
+// it follows the writes in the same pipeline: over a pool it would ask about the writes
+// of another connection, and acknowledge falsely. Inside MULTI it does not wait at all
 // (https://redis.io/docs/latest/commands/wait/).
 type ack struct {
 	replicas int // 0: none
 	within   time.Duration
 }
 
-// ask puts the question behind what is in the pipeline. There is one if replicas have to
-// acknowledge.
+// ask appends the question to the pipeline, if replicas have to acknowledge.
 func (a ack) ask(ctx context.Context, pipe redis.Pipeliner) *redis.IntCmd {
 	wait := redis.NewIntCmd(ctx, "wait", a.replicas, a.within.Milliseconds())
 	_ = pipe.Process(ctx, &noRetry{wait})

@@ -15,8 +15,8 @@ import (
 	"github.com/interlock-go/interlock/internal/redistest"
 )
 
-// hanging returns a store whose server hangs, and all of whose pipelines are under way.
-// A pipeline of it waits for its answer for a minute.
+// hanging returns a store with a server that hangs. All its pipelines are under way,
+// and wait for their answers for a minute.
 func hanging(t *testing.T) (*Store, *redistest.Server) {
 	t.Helper()
 	srv := redistest.Start(t)
@@ -47,7 +47,7 @@ func hanging(t *testing.T) (*Store, *redistest.Server) {
 	return s, srv
 }
 
-// underWay waits until so many pipelines have sent what is queued.
+// underWay waits until so many pipelines have sent the queued requests.
 func underWay(t *testing.T, s *Store, n int) {
 	t.Helper()
 	redistest.Eventually(t, time.Minute, func(context.Context) error {
@@ -73,9 +73,9 @@ func queued(t *testing.T, s *Store, n int) {
 	})
 }
 
-// A server that hung was asked, when it returned, for all that callers had wanted
-// meanwhile: locks whose callers had long left, which were then given up again one
-// by one, and no other caller got any.
+// When a server that hung returned, it got all requests of the meantime. Their callers
+// had long left, so the locks were given up again one by one, and no other caller got
+// any.
 func TestRequestsWhoseCallersHaveLeftAreNotSent(t *testing.T) {
 	t.Parallel()
 	const n = 1000
@@ -117,8 +117,8 @@ func TestRequestsWhoseCallersHaveLeftAreNotSent(t *testing.T) {
 	}
 }
 
-// A release that could not be sent in time is not dropped in silence: its caller is told, and
-// has it done later.
+// A release that could not be sent in time is not dropped in silence: its caller gets an
+// error, and has it done later.
 func TestAReleaseThatWasNotSentInTimeSaysSo(t *testing.T) {
 	t.Parallel()
 	s, srv := hanging(t)
@@ -138,7 +138,8 @@ func TestAReleaseThatWasNotSentInTimeSaysSo(t *testing.T) {
 	}
 }
 
-// Callers that wait for long are told to come back rather than queued without end.
+// Callers that would wait for long get an error that asks them to come back; they are
+// not queued without end.
 func TestTheQueueToAServerThatHangsIsBounded(t *testing.T) {
 	t.Parallel()
 	const beyond = 100

@@ -11,11 +11,11 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Check asks all masters for the settings on which the promises of a lock depend. It
-// returns a sorted list of sentences about what is unsafe, which is empty if all is
-// well. Use it at start-up and for alerts. It needs the right to INFO and, for appendfsync
-// alone, to CONFIG GET, and reports it if a right is missing. The error says that a server did not
-// answer. Check is safe for concurrent use.
+// Check asks all masters for the settings that the promises of a lock depend on. It returns a
+// sorted list of sentences, one for each unsafe setting; the list is empty if all is well. Use it
+// at start-up and for alerts. It needs the right to INFO and, for appendfsync alone, to CONFIG
+// GET, and reports it if a right is missing. The error says that a server did not answer. Check is
+// safe for concurrent use.
 func (s *Store) Check(ctx context.Context) ([]string, error) {
 	unsafe, ofReplicas, err := s.CheckServers(ctx)
 	unsafe = append(unsafe, ofReplicas...)
@@ -61,7 +61,7 @@ func (s *Store) inspectServer(ctx context.Context, node *redis.Client) (found, o
 		return found, ofReplicas, err
 	}
 	if port := info["Server"]["tcp_port"]; port != "" && !strings.Contains(addr, ":") {
-		addr = "the master with port " + port // behind Sentinel there is no fixed address
+		addr = "the master with port " + port // with Sentinel there is no fixed address
 	}
 	if version := info["Server"]["redis_version"]; older(version, 7) {
 		say("Redis %s is too old: the scripts need 7.0", version)

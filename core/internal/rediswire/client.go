@@ -10,8 +10,8 @@ import (
 
 const (
 	// poolSize is how many connections the store has to a server besides the connections of its
-	// pipelines: for redirections, and for what is rare. renewalPool is the same for
-	// renewals, whose connections nothing else can take.
+	// pipelines: for redirections, and for rare requests. renewalPool is the same for renewals.
+	// Nothing else can take their connections.
 	poolSize    = maxFollowing
 	renewalPool = 1
 	// maxFollowing bounds the redirections that are followed at a time.

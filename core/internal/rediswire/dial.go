@@ -82,7 +82,7 @@ func (d *dialer) through(dial dialFunc) dialFunc {
 }
 
 // connect dials, and waits for the connection no longer than the context and the
-// timeout allow. One that comes later is closed.
+// timeout allow. A connection that comes later is closed.
 func (d *dialer) connect(ctx context.Context, dial dialFunc, network, addr string) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, d.timeout)
 	defer cancel()
@@ -135,8 +135,8 @@ func (d *dialer) begin(addr string) (epoch int, err error) {
 	return d.epoch, nil
 }
 
-// dial calls the user's Dialer. That of a FailoverClient asks the sentinels first,
-// and leaves a sentinel that hangs only if the context does not end meanwhile.
+// dial calls the user's Dialer. The Dialer of a FailoverClient asks the sentinels
+// first, and leaves a sentinel that hangs only if the context does not end meanwhile.
 func (d *dialer) dial(ctx context.Context, dial dialFunc, network, addr string) (net.Conn, error) {
 	if d.follow.ask == nil {
 		return dial(ctx, network, addr)

@@ -51,7 +51,7 @@ var (
 	errHeld  = errors.New("held by another owner")
 )
 
-// acquireWithin takes a lock for an owner of its own, with so much time for it. Its error is
+// acquireWithin takes a lock for a new owner, with so much time for it. Its error is
 // errMaybe if the lock may have been taken nevertheless.
 func acquireWithin(ctx context.Context, s *Store, key string, within time.Duration) error {
 	rep, err := s.Acquire(ctx, driver.AcquireRequest{
@@ -234,8 +234,8 @@ func TestAConnectionToAFormerMasterIsNotUsed(t *testing.T) {
 	}
 }
 
-// go-redis asks an idle connection whether it lives before it uses it. It must be told
-// that the store has closed it.
+// go-redis asks an idle connection whether it lives before it uses it. The answer must
+// be that the store has closed it.
 func TestAClosedConnectionIsSeenBeforeItIsUsed(t *testing.T) {
 	t.Parallel()
 	addr := silence(t)

@@ -1,10 +1,10 @@
-// Package rediswire is what the stores on Redis are made of: core/redisstore, and the
+// Package rediswire is the common part of the stores on Redis: core/redisstore, and the
 // nodes of core/quorum.
 //
-// A [Store] keeps locks on a server, on servers behind Sentinel or on a Cluster. It
-// has connections of its own (client.go, dial.go, follow.go): one set for what callers
-// ask, one for renewals, and one connection for subscriptions. Each set is a route to
-// the servers (route.go, topology.go).
+// A [Store] keeps locks on a server, on servers behind Sentinel or on a Cluster. It has its
+// own connections (client.go, dial.go, follow.go): one set for requests of callers, one for
+// renewals, and one connection for subscriptions. Each set is a route to the servers
+// (route.go, topology.go).
 //
 // Everything that is sent is a [Request]: one call of a script (script.go, request.go).
 // The requests for locks are in locks.go, the requests of a quorum's node in node.go;
@@ -15,8 +15,8 @@
 // requests share (pipeline.go). The outcome of a try ends the request, or has the request
 // sent again (Request.tried, errors.go). A round renews many leases (renew.go).
 //
-// A subscriber is told of releases (subscriber.go). It has a subscription, a connection
-// that is read by a goroutine, to each server with a watched channel
-// (subscription.go), and finds out whether the connection leads to where requests go
+// A subscriber receives the announcements of releases (subscriber.go). It has a
+// subscription, a connection that is read by a goroutine, to each server with a watched
+// channel (subscription.go), and finds out whether the connection leads to where requests go
 // (where.go).
 package rediswire

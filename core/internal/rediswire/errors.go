@@ -16,7 +16,7 @@ import (
 	"github.com/interlock-go/interlock/core/driver"
 )
 
-// fate is what is known of a try that has ended with an error.
+// fate is the state of knowledge about a try that has ended with an error.
 type fate int
 
 const (
@@ -93,15 +93,15 @@ func fateOf(err error) fate {
 }
 
 // ofSeveralSlots reports whether a server has refused a call because its keys are of
-// different slots; in words of its own the proxy of Alibaba Cloud
+// different slots. The proxy of Alibaba Cloud uses other words
 // (https://help.aliyun.com/document_detail/92942.html).
 func ofSeveralSlots(err error) bool {
 	text := err.Error()
 	return strings.HasPrefix(text, "CROSSSLOT ") || strings.HasPrefix(text, "ERR eval/evalsha command keys must")
 }
 
-// What to do about an answer. Logs have the root cause of an error (observe.RootCause), so
-// each is the last of what its error wraps.
+// Advice about an answer. Logs have the root cause of an error (observe.RootCause), so
+// each advice is the last error in its chain.
 var (
 	errNode    = errors.New("this server is a node of a Cluster, which needs a redis.ClusterClient")
 	errLiteral = errors.New("this proxy does not accept the library's scripts: set its parameter script_check_enable to 0, " +
@@ -134,9 +134,9 @@ func Wrap(err error) error {
 	return fmt.Errorf("%w: %w", driver.ErrUnavailable, err)
 }
 
-// What servers say when a user may not do something. For a command inside a script
-// Redis 7.0 names neither the command nor, as later ones do, the user, but says on
-// in which script it is, and on which line.
+// Answers of servers when a user lacks a right. For a command inside a script Redis 7.0
+// names neither the command nor, as later ones do, the user; it goes on with the script
+// and the line.
 var (
 	denial        = regexp.MustCompile(`NOPERM |The user executing the script|ACL failure in script: `)
 	deniedCommand = regexp.MustCompile(`the '([^']+)' command`)
@@ -194,5 +194,5 @@ var ErrReply = errors.New("interlock: a script's reply has an unknown form")
 
 var errShut = errors.New("interlock: redisstore is closed")
 
-// ErrNoAnswer is the outcome of a request whose caller has left.
+// ErrNoAnswer is the outcome of a request after its caller has left.
 var ErrNoAnswer = errors.New("no answer in time")

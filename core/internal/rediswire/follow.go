@@ -27,16 +27,16 @@ const (
 	leaveEvery = 10 * time.Second
 )
 
-// A store behind Sentinel follows a failover by asking. go-redis tells only the
-// client that the user has: it closes that client's connections. The store's own
-// would stay with the former master for as long as that answers, which it does if
-// it is cut off from the sentinels but not from us. Half of a store would then work
-// there and half, what is dialed anew, on the new one.
+// A store that uses Sentinel follows a failover by asking. go-redis tells only the
+// client that the user has: it closes that client's connections. The store's own would
+// stay with the former master for as long as that answers, which it does if it is cut
+// off from the sentinels but not from us. Then a part of a store would work there, and
+// its new connections on the new master.
 
 // follow is how a dialer finds out which servers are masters.
 type follow struct {
-	// ask returns their addresses, or fails. It is nil where the server at an
-	// address is what the user says it is, or says by itself where to go instead.
+	// ask returns their addresses, or fails. It is nil where the address always leads to
+	// the server that the user means, or to a server that redirects by itself.
 	ask func(context.Context) ([]string, error)
 	// leave has the user's client give up the sentinel that it asks.
 	leave func()

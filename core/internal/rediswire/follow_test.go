@@ -112,8 +112,8 @@ func TestAStoreFollowsAFailoverWhoseOldMasterStillAnswers(t *testing.T) {
 	}
 }
 
-// Behind an address that leads to another server after a failover, as
-// addresses of hosted services do, the former master itself says that it is no master any more.
+// After a failover the address of a hosted service leads to another server. There the former
+// master itself says that it is no master any more.
 func TestAnswersOfAFormerMasterMakeTheStoreConnectAnew(t *testing.T) {
 	t.Parallel()
 	for name, demote := range map[string][]any{

@@ -16,8 +16,8 @@ import (
 	"github.com/interlock-go/interlock/internal/redistest"
 )
 
-// gateway is on the way to a server. It forgets connections: what is written gets lost then,
-// and no answer comes.
+// gateway is on the way to a server. It forgets connections: writes get lost then, and no
+// answer comes.
 type gateway struct {
 	mu   sync.Mutex
 	made []*passing

@@ -15,8 +15,8 @@ import (
 // (PEXPIRE .. GT, sharded pub/sub).
 const minMajor = 7
 
-// introduce asks the server of a new connection what it is. An error means that the
-// connection must not be used: the server is too old, or did not answer. A server
+// introduce asks the server of a new connection for its identity. An error means that
+// the connection must not be used: the server is too old, or did not answer. A server
 // that does not say is taken for a good one.
 func (s *Store) introduce(ctx context.Context, cn *redis.Conn) error {
 	hello, err := cn.Do(ctx, "hello").Result()
@@ -54,7 +54,7 @@ func (s *Store) introduce(ctx context.Context, cn *redis.Conn) error {
 	return nil
 }
 
-// recent returns an error for a version of Redis that lacks what the scripts use.
+// recent returns an error for a version of Redis that lacks commands of the scripts.
 // go-redis takes one wrapping off.
 func recent(version string) error {
 	if !older(version, minMajor) {

@@ -80,12 +80,12 @@ func TestCallersThatLeaveAtRandomLeaveNothing(t *testing.T) {
 	if granted == 0 || cancelled == 0 {
 		t.Errorf("%d granted, %d cancelled", granted, cancelled)
 	}
-	// Those of the pipelines, of renewals, of subscriptions and of this test; and of each
-	// pipeline a connection that the server has not seen closed yet.
+	// Connections of the pipelines, of renewals, of subscriptions and of this test; and of
+	// each pipeline a connection that the server has not seen closed yet.
 	if most > 2*fewPipelines+maxRenewing+4 {
 		t.Errorf("%d connections", most)
 	}
-	if err := l.Close(t.Context()); err != nil { // it settles what is left
+	if err := l.Close(t.Context()); err != nil { // it settles the rest
 		t.Error(err)
 	}
 	redistest.Eventually(t, time.Minute, func(context.Context) error {

@@ -179,7 +179,7 @@ func TestAServerThatNeverAnswersHoldsNoCallerPastItsContext(t *testing.T) {
 }
 
 // A request that is interrupted because its caller has to leave is not sent again, also if the
-// caller is slow to leave. Its outcome is unknown. What go-redis does ends at the deadline of a
+// caller is slow to leave. Its outcome is unknown. A call of go-redis ends at the deadline of a
 // context; on a busy machine the end of the context is seen a good while later.
 func TestAnInterruptedRequestIsNotSentAgainForACallerThatLeaves(t *testing.T) {
 	t.Parallel()
@@ -205,7 +205,7 @@ func TestAnInterruptedRequestIsNotSentAgainForACallerThatLeaves(t *testing.T) {
 			before := srv.Calls(t)["evalsha"]
 			r.tried(io.ErrUnexpectedEOF)
 			pauses := make(chan struct{})
-			time.AfterFunc(10*firstPause, func() { close(pauses) }) // in which it would be sent
+			time.AfterFunc(10*firstPause, func() { close(pauses) }) // time to send it
 			select {
 			case <-r.done:
 				t.Fatalf("it has ended with %v, %v", r.Val, r.Err)
@@ -236,7 +236,7 @@ func outcome[T any](t *testing.T, c <-chan T) (v T) {
 	return v
 }
 
-// startling is a Dialer whose connections panic at the first read after a script was sent,
+// startling is a Dialer. Its connections panic at the first read after a script was sent,
 // as go-redis does where the form of a reply is unknown to it.
 type startling struct{ left atomic.Int32 }
 
@@ -286,7 +286,7 @@ func TestAPanicOfTheClientIsAnUnknownOutcome(t *testing.T) {
 			if err == nil || !rep.Ambiguous || !strings.Contains(observe.RootCause(err).Error(), "startled") {
 				t.Fatalf("got %+v, %v", rep, err)
 			}
-			for i := range 10 { // what is read is the request's own reply
+			for i := range 10 { // the next reply is the request's own
 				key := fmt.Sprint("key", i)
 				d.left.Store(1)
 				rep, err := acquire(s, driver.AcquireRequest{Key: key, Owner: "o", TTL: time.Minute})

@@ -8,17 +8,17 @@ import (
 	"weak"
 )
 
-// longRead is the ReadTimeout from which on there is a warning: a third of the
-// default lease.
+// longRead is the least ReadTimeout with a warning: a third of the default lease.
 const longRead = 10 * time.Second
 
-// inspected are the clients that were warned about, by weak pointers: what is
-// remembered keeps none of them alive.
+// inspected are the clients that were warned about. The pointers are weak, so the list
+// keeps no client alive.
 var inspected sync.Map
 
 // inspect warns, once for each client, in one line, about options that were chosen for it
-// and do not go with what handlers do under a lock. The store's own connections do not
-// take them over. Defaults of go-redis are no reason: New says what is best for handlers.
+// and do not suit handlers under a lock. The store's own connections do not take them
+// over. Defaults of go-redis are no reason: the doc of New has the best values for
+// handlers.
 func inspect[C any](log *slog.Logger, client *C, readTimeout time.Duration, replicaReads bool) {
 	var change []string
 	if replicaReads {

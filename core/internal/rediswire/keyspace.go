@@ -19,21 +19,21 @@ import (
 // This file finds out whether one server has all keys. Only there may requests share a call
 // of a script. A proxy that distributes keys over several servers routes a call by its first
 // key alone (Envoy, Twemproxy, Codis, dynomite), and the server of that key would carry out
-// what is for the others. No answer of such a proxy says what it is.
+// the parts for the others too. No answer of such a proxy shows that it is a proxy.
 
 //go:embed lua/probe.lua
 var probeSource string
 
 const (
-	// probed is how many keys a probe compares with its first one. Two servers that have
-	// half of the keys each are taken for one server in one of 65,536 probes; what a probe
-	// has missed, the answers to renewals and releases show (see look).
+	// probed is how many keys a probe compares with its first one. One probe in 65,536
+	// takes two servers with half of the keys each for one server. Then the answers to
+	// renewals and releases show the error (see look).
 	probed = 16
 	// probeTime is after how long the key of a probe ends that could not be deleted.
 	probeTime = 10 * time.Second
 )
 
-// What is known of the servers behind an address.
+// Knowledge about the servers at an address.
 const (
 	unproven int32 = iota // nothing yet: no call is shared
 	whole                 // one server has all keys
@@ -43,8 +43,8 @@ const (
 
 var errDivided = errors.New("several servers have the keys behind this address, as behind a proxy that distributes them")
 
-// keyspace is what a store has found out about the servers behind its address. It is nil for a Cluster,
-// whose clients know.
+// keyspace is the knowledge of a store about the servers at its address. It is nil for a Cluster:
+// a client for a Cluster knows its servers.
 type keyspace struct {
 	store *Store
 	one   bool // the address has to lead to one server
@@ -75,7 +75,7 @@ func (k *keyspace) shared() bool {
 	return state == whole
 }
 
-// names are keys that nothing else has, by which a probe is routed.
+// names are keys for the routing of probes. Nothing else uses them.
 func (k *keyspace) names() (all []string) {
 	text := rand.Text()
 	for i := range probed + 2 {
@@ -95,7 +95,8 @@ func (k *keyspace) probe() *probe {
 	return newProbe(k.names())
 }
 
-// look has the store find out, beside the requests, whether some keys are on one server.
+// look has the store find out, while requests go on, whether some keys are on one
+// server.
 func (k *keyspace) look(keys ...string) {
 	if k.looking.Swap(true) {
 		return
@@ -145,8 +146,8 @@ func (k *keyspace) learn(p *probe) error {
 	return nil
 }
 
-// probe writes a key on the server to which the first of some keys leads, and looks where the
-// others lead.
+// probe writes a key on the server of the first of some keys, and looks for it on the servers
+// of the others.
 type probe struct {
 	key    string
 	routes []string
@@ -174,7 +175,7 @@ func (p *probe) add(ctx context.Context, pipe redis.Pipeliner) {
 	on(p.routes[0], "DEL")
 }
 
-// send sends the probe by itself. What becomes of it the outcome says.
+// send sends the probe by itself. The outcome reports the result.
 func (p *probe) send(ctx context.Context, by *redis.Client) {
 	_, _ = by.Pipelined(ctx, func(pipe redis.Pipeliner) error {
 		p.add(ctx, pipe)

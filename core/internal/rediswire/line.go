@@ -15,7 +15,7 @@ var lineSource string
 
 var lineScript = NewScript(complete(lineSource, ""))
 
-// The keys beside the lock's, by the line of the callers.
+// The keys in addition to the lock's, by the line of the callers.
 const (
 	newestSuffix = ":newest"
 	waiterSuffix = ":waiter"

@@ -13,7 +13,7 @@ import (
 
 const (
 	// maxIdle is after which pause the server is asked for an answer before a connection is
-	// used again: the server, or what is in between, may have closed it. It is more than a
+	// used again: the server, or a device in between, may have closed it. It is more than a
 	// third of the default lease, after which a renewal follows.
 	maxIdle = 30 * time.Second
 	// maxPinned is after which time the pool of go-redis gets a connection back. Where the
@@ -23,16 +23,16 @@ const (
 	maxAged   = time.Second
 )
 
-// link is the connection of a pipeline: a client whose pool has one place. Because the
-// link knows which connection that is, it can break off what go-redis does there. go-redis
-// itself obeys the deadline of a context, and not its end, once a command is sent.
+// link is the connection of a pipeline: a client with a pool of one place. Because the
+// link knows its connection, it can break off a call of go-redis there. go-redis itself
+// obeys the deadline of a context, and not its end, once a command is sent.
 type link struct {
 	client    *redis.Client
 	keyspace  *keyspace
 	idleLimit time.Duration // after this pause the pool gets the connection back
 	pinLimit  time.Duration // and after so long anyway
 
-	// What follows is for the goroutine that has the pipeline.
+	// The fields below are for the goroutine that has the pipeline.
 	pinned *redis.Conn     // the connection, taken out of the pool; nil: it is there
 	pipe   redis.Pipeliner // of pinned
 	since  time.Time       // when it was taken
@@ -43,7 +43,7 @@ type link struct {
 
 	mu   sync.Mutex
 	conn *conn // the last that was dialed or written to; nil: none yet
-	cut  bool  // what is under way was broken off
+	cut  bool  // the batch under way was broken off
 	made bool  // a connection was made since dialed last returned
 
 	wrote time.Time // when the connection that was made was last written to
@@ -94,7 +94,7 @@ func newLink(of *redis.Client, k *keyspace) *link {
 }
 
 // pin readies the link for a batch. Batches share the connection without the pool of
-// go-redis, which looks at a connection each time that it gives it out, and whose code is
+// go-redis. The pool checks a connection each time that it gives it out, and its code is
 // long: after a pause, when the processor's caches are cold, it took a tenth of a
 // millisecond.
 func (l *link) pin(ctx context.Context) {
@@ -184,8 +184,8 @@ func (l *link) has(c *conn) {
 	}
 }
 
-// dialed returns when the last batch left, if a connection was made for it, else zero. What is
-// written to a connection last is the batch: go-redis sets the connection up before.
+// dialed returns when the last batch left, if a connection was made for it, else zero. The
+// last write to a connection is the batch: go-redis sets the connection up before.
 func (l *link) dialed() (left time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -195,11 +195,10 @@ func (l *link) dialed() (left time.Time) {
 	return left
 }
 
-// refuses returns an error for a batch whose requests share calls, if they must not
-// ([link.shares]). The batch
-// is made before its connection may have to be dialed, and with the connection the store
-// learns where it leads. Of a large batch the first part may have been sent before another
-// connection has shown that: its outcome is unknown.
+// refuses returns an error for a batch with shared calls, if its requests must not share
+// them ([link.shares]). The batch is made before its connection may have to be dialed, and
+// with the connection the store learns where it leads. Of a large batch the first part may
+// have been sent before another connection has shown that: its outcome is unknown.
 func (l *link) refuses() error {
 	if l.keyspace.state.Load() == divided {
 		return errDivided

@@ -49,8 +49,8 @@ func TestAClosedConnectionIsReplacedBeforeItIsUsed(t *testing.T) {
 	}
 }
 
-// What a caller breaks off is the connection that it has written to, also if go-redis has
-// dialed another one since, for a caller that has left.
+// A caller breaks off the connection that it has written to, also if go-redis has dialed
+// another one since, for a caller that has left.
 func TestTheConnectionInUseIsBrokenOff(t *testing.T) {
 	t.Parallel()
 	s := common(t)
@@ -139,8 +139,8 @@ func TestAConnectionIsKeptOverAPauseThatTheClientAllows(t *testing.T) {
 	}
 }
 
-// own is a connection of a user's Dialer. It embeds the connection that it uses, and so has
-// methods by which its own Read can be passed by.
+// own is a connection of a user's Dialer. It embeds the connection that it uses. Methods of
+// that connection bypass the Read of this type.
 type own struct {
 	*net.TCPConn
 	read, past *atomic.Int64
@@ -157,8 +157,8 @@ func (c *own) SyscallConn() (syscall.RawConn, error) {
 	return c.TCPConn.SyscallConn()
 }
 
-// A Dialer may return connections that count, cipher or compress what goes through them.
-// What is read past them, from the socket, is not what the server has said.
+// A Dialer may return connections that count, cipher or compress the data. The raw bytes
+// of the socket are then not the answer of the server.
 func TestNothingIsReadPastTheConnectionOfTheUsersDialer(t *testing.T) {
 	t.Parallel()
 	var read, past atomic.Int64

@@ -295,11 +295,12 @@ func (s *Store) released(r *release) (waiting string, err error) {
 	case n == 2:
 		s.SayMute()
 	}
-	// "Not the owner" after a try whose reply was lost: that try released it.
+	// "Not the owner" after an earlier try with a lost reply: that try released it.
 	return "", nil
 }
 
-// SayMute logs, once, that an announcement was refused. What it was about has happened.
+// SayMute logs, once, that an announcement was refused. The release or grant itself has
+// happened.
 func (s *Store) SayMute() {
 	if !s.mute.Swap(true) {
 		s.log.Warn("interlock: Redis refused to announce what was released or completed: waiting processes find it late, by asking; " +
@@ -375,7 +376,7 @@ func (s *Store) renew(
 	})
 }
 
-// renewed reads what the script returned for a lease.
+// renewed reads the result of the script for a lease.
 func (r *Request) renewed() (contended bool, err error) {
 	if r.Err != nil {
 		return false, Wrap(r.Err)

@@ -9,7 +9,7 @@ import (
 // names is the one place that knows how keys and channels are called.
 type names struct {
 	prefix string
-	// db is what the names of channels end with: empty for the database 0, else "@" and its
+	// db is the ending of the names of channels: empty for the database 0, else "@" and its
 	// number. Keys are of one database, channels of all databases of a server.
 	db string
 }
@@ -40,7 +40,7 @@ func (s *Store) Record(id string) string { return s.names.prefix + ":idem:{" + i
 // locker is the key of a locker's entry. Its id is random, and needs no escaping.
 func (n names) locker(id string) string { return n.prefix + ":locker:{" + id + "}" }
 
-// wanted is the channel on which a locker is told about the locks that it holds. Its id is random:
+// wanted is the channel for messages to a locker about the locks that it holds. Its id is random:
 // no locker of another database has it.
 func (n names) wanted(id string) string { return n.prefix + wantedInfix + id }
 
@@ -50,13 +50,13 @@ func (n names) ofLocker(channel string) bool {
 	return ok && strings.HasPrefix(rest, wantedInfix)
 }
 
-// mark is the key by which a node of a quorum shows that it has kept its votes.
+// mark is the key of a node of a quorum. It shows that the node has kept its votes.
 func (n names) mark() string { return n.prefix + ":quorum" }
 
 // TombstoneOf is the key that is left of an expired record.
 func TombstoneOf(record string) string { return record + ":gone" }
 
-// Completion is the channel on which the end of a claim is announced.
+// Completion is the channel for the announcement of the end of a claim.
 func (s *Store) Completion(record string) string { return record + ":done" + s.names.db }
 
 // RevokedName is the key that says for a while that an operator has released the lock of an
@@ -74,7 +74,7 @@ const (
 // fence is the key of the last fencing token.
 func fenceOf(lock string) string { return lock + fenceSuffix }
 
-// channel is the channel on which releases are announced.
+// channel is the channel for announcements of releases.
 func (n names) channel(lock string) string { return lock + channelSuffix + n.db }
 
 // with returns the name of a lock and that name with a suffix: the same text,

@@ -29,11 +29,11 @@ var (
 	withdrawScript = NewScript(withdrawSource)
 )
 
-// Node is a server among several independent ones that vote on locks. It exists for package
-// core/quorum, which asks a majority of them.
-// It differs from a [Store] in three ways. A [Proposal], which names the fencing token,
-// takes a lock. No method waits for an answer: a function receives it. Every connection
-// identifies its server before it carries anything else.
+// Node is a server in a group of independent servers that vote on locks. It exists for
+// package core/quorum, which asks a majority of them. It differs from a [Store] in three
+// ways. A [Proposal], which names the fencing token, takes a lock. No method waits for an
+// answer: a function receives it. Every connection identifies its server before it carries
+// anything else.
 //
 // A Node is safe for concurrent use.
 type Node struct {
@@ -56,12 +56,12 @@ type Identity struct {
 	Asked time.Time
 }
 
-// NewNode makes a [Node] from a client for a single server, or for a server behind
+// NewNode makes a [Node] from a client for a single server, or for a client for
 // Sentinel. It copies the options of the client to make its own connections, and sends
 // nothing. On each new connection the node calls met with the identity of the server,
 // before the connection can carry a vote. If met returns an error, the node does not
-// use the connection. met must be safe for concurrent use. For any other client
-// NewNode returns [driver.ErrConfig].
+// use the connection. met must be safe for concurrent use. For any other client NewNode
+// returns [driver.ErrConfig].
 func NewNode(rdb redis.UniversalClient, met func(Identity) error, set Config) (*Node, error) {
 	c, ok := rdb.(*redis.Client)
 	if !ok || c == nil {
@@ -172,8 +172,8 @@ func (n *Node) Meet(ctx context.Context) error {
 	return Wrap(n.hears(said))
 }
 
-// Mark replaces the mark of the server, if that is the one to replace, which may be empty.
-// [Node.Meet] tells what has become of it.
+// Mark replaces the mark of the server, if the server still has the given mark, which may
+// be empty. [Node.Meet] reports the result.
 func (n *Node) Mark(ctx context.Context, from, to string) error {
 	return Wrap(n.store.requests.single.Eval(ctx, markSource, []string{n.mark}, from, to).Err())
 }
@@ -328,7 +328,7 @@ type Withdrawal struct {
 	// TTL is the length of the lock's lease, and Keep for how long the node remembers the
 	// token.
 	TTL, Keep time.Duration
-	// Limit, unless zero, keeps what the owner holds by a proposal above it.
+	// Limit, unless zero, protects a lock that the owner holds by a proposal above it.
 	Limit int64
 	// Waiter has the meaning of [driver.ReleaseRequest].
 	Waiter string
@@ -380,6 +380,6 @@ func (r *withdrawal) outcome() (waiting string, err error) {
 	case n == 2:
 		r.store.SayMute()
 	}
-	// "Not the owner" after a try whose reply was lost: that try gave it up.
+	// "Not the owner" after an earlier try with a lost reply: that try gave it up.
 	return "", nil
 }

@@ -19,7 +19,7 @@ import (
 	"github.com/interlock-go/interlock/internal/redistest"
 )
 
-// voter is a node with keys of its own, and what its callbacks said.
+// voter is a node with separate keys, and the results of its callbacks.
 type voter struct {
 	*Node
 	t   *testing.T
@@ -375,8 +375,8 @@ func wantErr(t *testing.T, err, want error) {
 	}
 }
 
-// A node has to be one server: behind a proxy that distributes keys the identity would be of
-// one server, and the votes of others.
+// A node has to be one server: through a proxy that distributes keys the identity would come
+// from one server, and the votes from others.
 func TestANodeIsNotSeveralServers(t *testing.T) {
 	t.Parallel()
 	servers := redistest.Independent(t, 2)

@@ -9,9 +9,9 @@ import (
 	"github.com/interlock-go/interlock/core/driver"
 )
 
-// Notify implements [driver.Notifier]: the locker has a channel of its own. What is said there
-// is the number of an owner of the locker, a space and the name of a lock (lua/want.lua).
-// Anything else is ignored, also what a later version may say.
+// Notify implements [driver.Notifier]: the locker has a separate channel. A message there is
+// the number of an owner of the locker, a space and the name of a lock (lua/want.lua).
+// Anything else is ignored, also messages of later versions.
 func (s *Store) Notify(id string, hear func(key, owner string)) (stop func()) {
 	return s.subscriber.watch(s.names.wanted(id), time.Now(), func(message string) {
 		if message == "" {
@@ -22,7 +22,7 @@ func (s *Store) Notify(id string, hear func(key, owner string)) (stop func()) {
 	})
 }
 
-// newsOf reads what is said on the channel of a locker.
+// newsOf reads a message on the channel of a locker.
 func (s *Store) newsOf(id, message string) (key, owner string, ok bool) {
 	number, name, _ := strings.Cut(message, " ")
 	if _, err := strconv.ParseUint(number, 10, 64); err != nil {
@@ -32,7 +32,7 @@ func (s *Store) newsOf(id, message string) (key, owner string, ok bool) {
 	return key, driver.Attentive(id + ":" + number), ok
 }
 
-// Offers implements [driver.Offerer]. What is said on the channel of the locker is "=", the token,
+// Offers implements [driver.Offerer]. A message on the channel of the locker is "=", the token,
 // "+" if others wait, a space and the name of a lock (lua/freed.lua). Where a grant has to be
 // acknowledged by replicas, and where several servers have the locks, the store reaches no locker.
 func (s *Store) Offers(id string, ready func(bool), take func(driver.Offer)) (stop func()) {
@@ -55,7 +55,7 @@ func (s *Store) Offers(id string, ready func(bool), take func(driver.Offer)) (st
 	return stop
 }
 
-// offerOf reads what is said on the channel of a locker.
+// offerOf reads a message on the channel of a locker.
 func (s *Store) offerOf(message string) (o driver.Offer, ok bool) {
 	number, name, _ := strings.Cut(message, " ")
 	number, ok = strings.CutPrefix(number, "=")

@@ -7,7 +7,7 @@ import (
 	"github.com/interlock-go/interlock/core/driver"
 )
 
-// FuzzNews checks that what is said on the channel of a locker is read as it was meant or not at
+// FuzzNews checks that a message on the channel of a locker is read as it was meant or not at
 // all, for every text.
 func FuzzNews(f *testing.F) {
 	s := &Store{names: namesOf("interlock", 3)}

@@ -7,18 +7,17 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Behind puts a command of two strings right behind the request, in the same
-// pipeline. The script gets one argument more, after the arguments of [Request.Args]: "1" if
-// the command is not there. A reply "completed TOKEN" promises that the first string
-// is TOKEN.
+// Behind appends a command of two strings to the request, in the same pipeline. The script
+// gets one argument more, after the arguments of [Request.Args]: "1" if the command is not
+// there. A reply "completed TOKEN" promises that the first string is TOKEN.
 func (r *Request) Behind(command []any) *Request {
 	r.behind = command
 	return r.Args(nil)
 }
 
-// pair prepares a try of a request that has a command behind it: that command,
-// and the script's last argument, which says whether there is one. The way of a
-// redirection has room for the script alone.
+// pair prepares a try of a request with an appended command: that command, and the
+// script's last argument, which says whether there is one. The way of a redirection has
+// room for the script alone.
 func (r *Request) pair() {
 	r.args[len(r.args)-1] = Flag(r.alone)
 	r.second = nil
@@ -27,10 +26,10 @@ func (r *Request) pair() {
 	}
 }
 
-// fits reports whether what came behind the script's reply is what that has
-// promised. It is not if the connection broke between the two, or if the record
-// was replaced there: a pipeline is no transaction. A token belongs to one
-// request alone, so a response that came with the right one is the right one.
+// fits reports whether the second reply keeps the promise of the script's reply. It is
+// not if the connection broke between the two, or if the record was replaced there: a
+// pipeline is no transaction. A token belongs to one request alone, so a response that
+// came with the right one is the right one.
 func (r *Request) fits() bool {
 	token, completed := r.Completed()
 	if !completed {
@@ -40,8 +39,8 @@ func (r *Request) fits() bool {
 	return r.second.Err() == nil && len(read) == 2 && read[0] == token
 }
 
-// Completed returns the token of the claim to which the response belongs that comes
-// behind the script's reply.
+// Completed returns the token of a claim. The response that follows the script's reply
+// belongs to it.
 func (r *Request) Completed() (token string, completed bool) {
 	if r.second == nil {
 		return "", false
@@ -50,5 +49,5 @@ func (r *Request) Completed() (token string, completed bool) {
 	return strings.CutPrefix(reply, "completed ")
 }
 
-// Second returns the second string of the command that came behind.
+// Second returns the second string of the appended command.
 func (r *Request) Second() string { return r.second.Val()[1] }

@@ -8,7 +8,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// pipeline is a connection, and what is needed to send a batch.
+// pipeline is a connection, and the buffers for a batch.
 type pipeline struct {
 	link  *link
 	batch []*Request
@@ -31,7 +31,7 @@ func (p *pipeline) dismiss() {
 	}
 }
 
-// exec sends the batch and tells each request what has become of it.
+// exec sends the batch and gives each request its outcome.
 func (p *pipeline) exec(ctx context.Context, q *pipelines) {
 	if q.bounded {
 		var cancel context.CancelFunc
@@ -90,8 +90,8 @@ func (p *pipeline) exec(ctx context.Context, q *pipelines) {
 
 // roundTrip sends the commands and reads their replies. go-redis takes the form of a reply
 // for granted: another one makes it panic, and is an error here. It would otherwise come
-// out of a caller's Lock, whose server may recover it, and leave the other requests of the
-// batch without an outcome. go-redis has given the connection up by then.
+// out of a caller's Lock. A server may recover such a panic, and the other requests of the
+// batch would be left without an outcome. go-redis has given the connection up by then.
 func (p *pipeline) roundTrip(ctx context.Context) (err error) {
 	defer func() {
 		if why := recover(); why != nil {
@@ -136,7 +136,7 @@ type call struct {
 	args     []any     // room for the arguments of several
 	cmd      redis.Cmd // in place, so that it costs no allocation; go-redis has let go of it when it returns
 	first    noRetry   // is cmd
-	second   noRetry   // the command behind it, if there is one
+	second   noRetry   // the appended command, if there is one
 }
 
 // add finds a request a call, which it shares or has for itself.
@@ -197,7 +197,7 @@ type noRetry struct{ redis.Cmder }
 // NoRetry implements redis.Cmder.
 func (*noRetry) NoRetry() bool { return true }
 
-// common reports whether all requests have the same arguments behind their own.
+// common reports whether all requests have the same arguments after their own.
 func (c *call) common() bool {
 	first := c.requests[0]
 	begin := len(first.args) - first.common
@@ -225,8 +225,8 @@ func equal(a, b any) bool {
 	return false
 }
 
-// ended tells the requests of a call what has become of it. err is what became of
-// the whole pipeline.
+// ended gives the requests of a call their outcomes. err is the outcome of the whole
+// pipeline.
 func (c *call) ended(err error, acked bool) {
 	val, failure := c.cmd.Val(), c.cmd.Err()
 	if failure == nil && val == nil {
@@ -241,7 +241,7 @@ func (c *call) ended(err error, acked bool) {
 	apart, ambiguous := false, false
 	if n > 1 && failure != nil {
 		fate := fateOf(failure)
-		apart, ambiguous = fate == refused || fate == failed, fate == failed // perhaps because of one of the keys
+		apart, ambiguous = fate == refused || fate == failed, fate == failed // perhaps because of one key
 	}
 	for i, r := range c.requests {
 		c.requests[i] = nil

@@ -86,8 +86,8 @@ var (
 	errUnwanted = errors.New("interlock: not sent, since its caller had left")
 )
 
-// sendHere sends a request on the goroutine of its caller, and tells it what has become of
-// it. It reports false if no pipeline is free for that. When ctx ends or the limit is
+// sendHere sends a request on the goroutine of its caller, and gives the request its
+// outcome. It reports false if no pipeline is free for that. When ctx ends or the limit is
 // over, the connection is closed, and the outcome is unknown.
 func (q *pipelines) sendHere(ctx context.Context, limit time.Time, r *Request) bool {
 	p := q.lend(r, ctx.Done() == nil && limit.IsZero())
@@ -106,10 +106,10 @@ func (q *pipelines) sendHere(ctx context.Context, limit time.Time, r *Request) b
 	return true
 }
 
-// lend gives a caller a pipeline whose connection stands, with the caller's request to
-// send. If nothing ends the sending early, what pipelines.add has queued goes along. It
-// returns nil if there is none. The pipelines to the nodes of a quorum are not lent: they
-// leave in an order in time (pipelines.patience).
+// lend gives a caller a pipeline with an open connection, and with the caller's request
+// to send. If nothing ends the sending early, the requests queued by pipelines.add go
+// along. It returns nil if there is no such pipeline. The pipelines to the nodes of a
+// quorum are not lent: they leave in an order in time (pipelines.patience).
 func (q *pipelines) lend(r *Request, whole bool) *pipeline {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -131,8 +131,8 @@ func (q *pipelines) lend(r *Request, whole bool) *pipeline {
 	return p
 }
 
-// giveBack takes a pipeline back from a caller. What was queued meanwhile goes by it, on
-// another goroutine.
+// giveBack takes a pipeline back from a caller. If requests were queued meanwhile,
+// another goroutine sends them by it.
 func (q *pipelines) giveBack(p *pipeline) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -216,8 +216,8 @@ func (q *pipelines) dispatch() {
 	q.hand(&pipeline{link: l})
 }
 
-// hand gives a pipeline to a goroutine, which sends what is queued. Called with q.mu
-// held.
+// hand gives a pipeline to a goroutine, which sends the queued requests. Called with
+// q.mu held.
 func (q *pipelines) hand(p *pipeline) {
 	if n := len(q.idle); n > 0 {
 		wake := q.idle[n-1]
@@ -279,8 +279,8 @@ func (q *pipelines) late() {
 	q.dispatch()
 }
 
-// run sends what is queued by a pipeline, and by the next that it is handed, until it
-// is handed none for a while.
+// run sends the queued requests by a pipeline, and by the next that it is handed, until
+// it is handed none for a while.
 func (q *pipelines) run(p *pipeline) {
 	wake := make(chan *pipeline, 1) // holds the next once it is taken out of idle
 	timer := time.NewTimer(pipelineLinger)
@@ -303,8 +303,8 @@ func (q *pipelines) run(p *pipeline) {
 	}
 }
 
-// next gives a pipeline what is queued. If there is nothing, it takes the pipeline back,
-// and the goroutine waits for the next.
+// next gives a pipeline the queued requests. If there are none, it takes the pipeline
+// back, and the goroutine waits for the next.
 func (q *pipelines) next(p *pipeline, wake chan *pipeline) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -328,10 +328,10 @@ func (q *pipelines) next(p *pipeline, wake chan *pipeline) bool {
 
 // take moves the next requests from the queue to the batch of a pipeline. Requests that are
 // unwanted it moves to the pipeline's list of them: they are finished instead of sent. A
-// request that asks for something new is unwanted once its caller has left: what it would
-// take would have to be given up again. So is a release once its time has passed: its caller
-// then has it done later (the reaper of core/internal/lock). All others are sent, however late:
-// what has been carried out is better known. Called with q.mu held.
+// request that asks for something new is unwanted once its caller has left: its lock would have
+// to be given up again. So is a release once its time has passed: its caller then has it done
+// later (the reaper of core/internal/lock). All others are sent, however late: a known outcome
+// is better. Called with q.mu held.
 func (q *pipelines) take(p *pipeline) {
 	now := time.Now()
 	p.batch = p.batch[:0]

@@ -18,7 +18,7 @@ var staySource string
 //go:embed lua/leave.lua
 var leaveSource string
 
-// The requests for a place have scripts of their own. Acquire, Renew, Release and the
+// The requests for a place have separate scripts. Acquire, Renew, Release and the
 // reading of a refusal look at the kind once each (locks.go).
 var (
 	enterScript = forSeveral("enter", enterSource)

@@ -46,7 +46,7 @@ func (c asked) arguments(key string) (keys []string, args []any) {
 	}
 }
 
-// scripted calls the scripts of places on one key. What they announce it keeps in a
+// scripted calls the scripts of places on one key. It keeps their announcements in a
 // list.
 type scripted struct {
 	*testing.T
@@ -54,7 +54,7 @@ type scripted struct {
 	key string
 }
 
-// newScripted has a key of its own on the server that the tests share.
+// newScripted has a separate key on the server that the tests share.
 func newScripted(t *testing.T) *scripted {
 	t.Helper()
 	t.Parallel()
@@ -143,7 +143,7 @@ func (s *scripted) later(c asked, reply any) int64 {
 	return list[1].(int64)
 }
 
-// want compares what is there with what shall be.
+// want compares the state with the expected one.
 func (s *scripted) want(what string, got, want any) {
 	s.Helper()
 	if fmt.Sprint(got) != fmt.Sprint(want) {
@@ -273,10 +273,10 @@ func TestAReleaseCallsOneLockerUnderALowerNumberToo(t *testing.T) {
 	s.granted(asked{script: "enter", owner: "w", id: "aa", atMost: 5, tokens: 16})
 }
 
-// Hole 8: permits are handed on in their processes, each under a token of its own.
+// Hole 8: permits are handed on in their processes, each under a separate token.
 func TestTokensOfPermitsDoNotCollide(t *testing.T) {
 	s := newScripted(t)
-	s.rdb.Set(t.Context(), s.key+":fence", time.Now().Add(time.Hour).UnixMicro(), 0) // the clock is behind
+	s.rdb.Set(t.Context(), s.key+":fence", time.Now().Add(time.Hour).UnixMicro(), 0) // the clock lags
 	last := int64(0)
 	for i := range 20 {
 		token := s.granted(asked{script: "enter", owner: fmt.Sprint("o", i), tokens: 16})
@@ -301,8 +301,8 @@ func TestThousandsOfPlacesThatAreOverAreSweptAway(t *testing.T) {
 	s.want("the fields that are left", s.rdb.HLen(t.Context(), s.key).Val(), 2)
 }
 
-// roomy takes a grant under a clock behind apart, and returns the token and how many follow that
-// are never minted.
+// roomy takes a grant under a clock that lags apart, and returns the token and the number of
+// tokens left out after it.
 func roomy(reply any) (token any, room int64) {
 	if list, _ := reply.([]any); len(list) == 2 {
 		return list[0], numbers(list)[1]

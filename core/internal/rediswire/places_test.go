@@ -60,8 +60,8 @@ func TestAnExclusiveLockerWhoseBarrierIsOverLosesItsPlace(t *testing.T) {
 	s.want("what was announced", s.announced(), "*1,+aa")
 }
 
-// A barrier whose locker has left the list keeps others out, and does not keep the key of a
-// lock that is free.
+// After its locker has left the list, a barrier keeps others out, and does not keep the key
+// of a free lock.
 func TestABarrierWithoutAListGoesWithTheLastPlace(t *testing.T) {
 	s := newScripted(t)
 	s.granted(asked{script: "enter", owner: "o1", id: "aa"})

@@ -15,8 +15,8 @@ type Renewal struct {
 }
 
 // round has the renewals of some leases under way. A round of many leases uses a
-// renewal again as soon as its outcome was told: the fewer there are, the more of them
-// the processor's cache keeps.
+// renewal again as soon as its outcome was reported: the fewer there are, the more of
+// them the processor's cache keeps.
 type round struct {
 	all  []Renewal
 	free []*Renewal    // the renewals that are not under way
@@ -96,7 +96,7 @@ func (b *round) send(ctx context.Context, w *route, from, to int, ask func(i int
 		batch = append(batch, &r.Request)
 	}
 	if w.direct == nil && w.unread() {
-		go submitAll(batch) // finding the servers takes requests of its own
+		go submitAll(batch) // finding the servers takes further requests
 	} else {
 		submitAll(batch)
 	}
@@ -108,8 +108,8 @@ func (b *round) tell(r *Request, tell func(i int, r *Request)) {
 	b.free = append(b.free, r.renewal)
 }
 
-// leave ends a round whose time has come: it tells the outcome of all renewals under
-// way. The round is not to be used any more.
+// leave ends a round when its time has come: it reports the outcome of all renewals
+// under way. The round is not to be used any more.
 func (b *round) leave(tell func(i int, r *Request)) {
 	left := len(b.all) - len(b.free)
 	for _, r := range b.free {
@@ -126,8 +126,8 @@ func (b *round) leave(tell func(i int, r *Request)) {
 	}
 }
 
-// Ask says how the lease is renewed: by a script of one key, whose arguments are the
-// owner and times.
+// Ask says how the lease is renewed: by a script of one key, with the owner and times
+// as arguments.
 func (r *Renewal) Ask(script *Script, key, owner string, times ...time.Duration) {
 	r.script, r.lock, r.names = script, key, [2]string{key, owner}
 	r.Write = (script == renewScript || script == stayScript) && r.route.renews && r.route.ack.replicas > 0

@@ -89,8 +89,9 @@ func TestARoundTellsTheOutcomeOfEachLeaseOnce(t *testing.T) {
 	}
 }
 
-// A round that is given up tells the outcome of every lease all the same: of leases that
-// were not sent, of leases on their way, and of leases whose answer came at that moment.
+// A round that is given up reports the outcome of every lease all the same: of leases
+// that were not sent, of leases on their way, and of leases with an answer at that
+// moment.
 func TestARoundThatIsGivenUpTellsTheOutcomeOfEachLeaseOnce(t *testing.T) {
 	t.Parallel()
 	s := common(t)
@@ -118,7 +119,7 @@ func TestARoundThatIsGivenUpTellsTheOutcomeOfEachLeaseOnce(t *testing.T) {
 	}
 }
 
-// sink is a connection that loses what is sent once, and everything after that.
+// sink is a connection that loses a message at some time, and everything after that.
 type sink struct {
 	net.Conn
 	taken *atomic.Bool // a connection has been chosen

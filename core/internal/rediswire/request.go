@@ -57,7 +57,7 @@ type Request struct {
 	common  int                   // so many of the last arguments others may have as well
 	args    []any                 // the first callArgs are left for the command
 	lock    string                // the key that says which server
-	behind  []any                 // what goes right behind it, in the same pipeline; see pair
+	behind  []any                 // the command right after it, in the same pipeline; see pair
 	second  *redis.StringSliceCmd // nil: nothing
 	alone   bool                  // it goes without that, and in no call with others
 	beside  string                // the first key of a call that had another answer; see keyspace.look
@@ -74,8 +74,8 @@ type Request struct {
 
 	state atomic.Int32 // of stateWaited, stateDone, stateLeft
 	done  chan *Request
-	// gone is closed when the caller has to leave; nil: it waits until the end. What is sent ends
-	// at the instant leaves, if that is not zero, and gone is closed a little later.
+	// gone is closed when the caller has to leave; nil: it waits until the end. A batch under way
+	// ends at the instant leaves, if that is not zero, and gone is closed a little later.
 	gone   <-chan struct{}
 	leaves time.Time
 }
@@ -128,7 +128,7 @@ func (r *Request) Detach(late func()) *Request {
 func (r *Request) Start() {
 	r.begin()
 	if r.route.direct == nil && r.route.unread() {
-		go r.send() // finding the server takes requests of its own
+		go r.send() // finding the server takes further requests
 		return
 	}
 	r.send()
@@ -137,13 +137,13 @@ func (r *Request) Start() {
 // Do sends the request for the first time and waits for the outcome, as [Request.Start]
 // and [Request.Wait] do. Where a pipeline is free, the caller's own goroutine sends the
 // request and reads the reply, so that no other goroutine has to be woken: on a machine
-// whose cores go to sleep between requests that takes longer than the server.
+// with cores that sleep between requests, waking takes longer than the server.
 func (r *Request) Do(ctx context.Context, deadline time.Time) bool {
 	r.begin()
 	r.gone = ctx.Done()
 	r.leaves, _ = ctx.Deadline()
 	if r.route.direct == nil && r.route.unread() {
-		go r.send() // finding the server takes requests of its own
+		go r.send() // finding the server takes further requests
 	} else if q := r.prepare(); q != nil && !q.sendHere(ctx, deadline, r) {
 		q.submit(r)
 	}
@@ -177,7 +177,8 @@ func (r *Request) DoWithRelease(ctx context.Context, release func(context.Contex
 	return r.Wait(ctx, r.Deadline)
 }
 
-// begin notes the time of the first try, and makes what the caller waits for.
+// begin notes the time of the first try, and makes the channel that the caller waits
+// for.
 func (r *Request) begin() {
 	r.Sent = time.Now()
 	if r.done == nil && !r.detached {
@@ -353,9 +354,9 @@ func (r *Request) Wait(ctx context.Context, deadline time.Time) bool {
 	return true
 }
 
-// noteTrip notes the round trip of a request that was answered. The time in which a connection
-// was made for it is not part of it: that takes several round trips, and more with TLS. A request
-// that was sent again alone, as after a redirection, has taken several.
+// noteTrip notes the round trip of a request that was answered. It does not include the making of
+// a connection: that takes several round trips, and more with TLS. A request that was sent again
+// alone, as after a redirection, has taken several.
 func (s *Store) noteTrip(r *Request) {
 	if r.Err != nil || r.Ambiguous || r.alone {
 		return

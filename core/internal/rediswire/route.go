@@ -82,7 +82,7 @@ func (w *route) node(lock string) (*pipelines, error) {
 	return q, nil
 }
 
-// unread reports whether finding a node of the Cluster may take requests of its own.
+// unread reports whether finding a node of the Cluster may take further requests.
 func (w *route) unread() bool { return !w.routed.Load() }
 
 // tidy forgets the pipelines to nodes of a Cluster that are no longer masters: where
@@ -188,7 +188,7 @@ func (q *pipelines) retire() {
 	}
 }
 
-// disconnect closes the connections. What is under way fails.
+// disconnect closes the connections. Requests under way fail.
 func (q *pipelines) disconnect() {
 	q.mu.Lock()
 	links := q.links

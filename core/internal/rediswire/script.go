@@ -3,7 +3,7 @@ package rediswire
 import (
 	"context"
 	"crypto/fips140"
-	"crypto/sha1" //nolint:gosec // the name by which Redis knows a script (EVALSHA)
+	"crypto/sha1" //nolint:gosec // the name of the script at Redis (EVALSHA)
 	"embed"
 	"encoding/hex"
 	"regexp"
@@ -17,8 +17,7 @@ import (
 type Script struct {
 	source string
 	sha    string
-	// The name with which it begins what it answers to several requests in one call;
-	// empty: it takes one.
+	// The first element of its answer to several requests in one call; empty: it takes one.
 	several string
 }
 
@@ -42,12 +41,12 @@ func NewScript(source string) *Script {
 //go:embed lua/*.lua
 var parts embed.FS
 
-// include is a line of a script in whose place another file stands: Lua has no constant
+// include is a line of a script that is replaced by another file: Lua has no constant
 // functions, and makes each anew in each run of a script.
 var include = regexp.MustCompile(`(?m)^\t*-- include (\w+\.lua)\n`)
 
 // complete returns the source of a script with the files that it includes, and with a file
-// behind it. The comments with which the files begin are not sent.
+// after it. The comments at the beginning of the files are not sent.
 func complete(source, end string) string {
 	code := func(file string) string {
 		text, err := parts.ReadFile("lua/" + file)
@@ -84,7 +83,7 @@ func Sources() map[string]string {
 	}
 }
 
-// ofSubscription marks a context in which go-redis connects for a subscription.
+// ofSubscription marks a context: go-redis connects for a subscription.
 type ofSubscription struct{}
 
 // loading makes scripts known to the server of a new connection, so

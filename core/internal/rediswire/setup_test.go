@@ -19,7 +19,7 @@ import (
 
 func TestMain(m *testing.M) { redistest.Main(m) }
 
-// common opens a store on the server that the tests share, with a prefix of its own.
+// common opens a store on the server that the tests share, with a separate prefix.
 func common(t *testing.T, change ...func(*redis.Options)) *Store {
 	t.Helper()
 	srv, name := redistest.Common(t)
@@ -32,8 +32,8 @@ func common(t *testing.T, change ...func(*redis.Options)) *Store {
 // nothing twice.
 func patiently(o *redis.Options) { o.ReadTimeout, o.MaxRetries = time.Minute, -1 }
 
-// go-redis closes a connection whose set-up returns an error, and uses one whose
-// set-up does not: late answers would then be taken for the next commands'.
+// go-redis closes a connection if its set-up returns an error, and otherwise uses it:
+// late answers would then be taken for answers to the next commands.
 func TestASetUpWithoutItsAnswersIsAnError(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t)
@@ -51,7 +51,7 @@ func TestASetUpWithoutItsAnswersIsAnError(t *testing.T) {
 	}
 }
 
-// written keeps what was written to each connection.
+// written keeps the bytes written to each connection.
 type written struct {
 	mu   sync.Mutex
 	each []*writtenConn

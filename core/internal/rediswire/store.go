@@ -88,9 +88,9 @@ func (c *Config) check() error {
 	return nil
 }
 
-// Open makes a [Store] with connections of its own, which have the options of a client
-// for a single server, for a server behind Sentinel, or for a Cluster. It sends
-// nothing. It returns [driver.ErrConfig] for a bad value and any other client.
+// Open makes a [Store] with its own connections. They have the options of a client for
+// a single server, for Sentinel, or for a Cluster. It sends nothing. It returns
+// [driver.ErrConfig] for a bad value and any other client.
 func Open(rdb redis.UniversalClient, set Config) (*Store, error) {
 	if err := set.check(); err != nil {
 		return nil, err
@@ -123,7 +123,7 @@ func Open(rdb redis.UniversalClient, set Config) (*Store, error) {
 			o.OnConnect = then(o.OnConnect, set.greet)
 		}
 		s.dialer = newDialer(set.Log, o.DialTimeout, timeout)
-		if o.Addr == "FailoverClient" { // so go-redis calls the address of a client behind Sentinel
+		if o.Addr == "FailoverClient" { // so go-redis calls the address of a client for Sentinel
 			s.dialer.follow = follow{ask: sentinelMaster(o.Dialer), leave: leaveSentinelOf(o.Dialer)}
 		}
 		s.keyspace = newKeyspace(s, &set)
@@ -182,7 +182,7 @@ func (s *Store) Delete(ctx context.Context, keys ...string) error {
 	return Wrap(s.requests.single.Del(ctx, keys...).Err())
 }
 
-// Subscribe calls wake for what is announced on a channel, as [Store.Watch] does.
+// Subscribe calls wake for announcements on a channel, as [Store.Watch] does.
 func (s *Store) Subscribe(channel string, since time.Time, wake func(driver.Signal)) (stop func()) {
 	return s.subscriber.watch(channel, since, func(message string) { wake(signalOf(message)) })
 }

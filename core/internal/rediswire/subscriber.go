@@ -54,8 +54,8 @@ type telling struct {
 }
 
 // do calls f with the mutex held, and passes on the messages that f has collected when the
-// mutex is free again. The watchers take locks of their own, under which they may call
-// the subscriber.
+// mutex is free again. The watchers take their own locks, and may call the subscriber
+// under them.
 func (s *subscriber) do(f func()) {
 	s.mu.Lock()
 	f()
@@ -76,10 +76,11 @@ type topic struct {
 
 	confirmed time.Time // when the subscription was confirmed; zero: not now
 	heard     time.Time // when the last message came
-	last      string    // what it said
+	last      string    // its text
 }
 
-// watcher is told the messages of a channel. An empty message says that nothing is known.
+// watcher receives the messages of a channel. An empty message says that nothing is
+// known.
 type watcher struct{ hear func(message string) }
 
 func newSubscriber(s *Store) *subscriber {
@@ -89,7 +90,8 @@ func newSubscriber(s *Store) *subscriber {
 	}
 }
 
-// watch tells hear what is said on a channel from now on, and what may have been said since.
+// watch calls hear for messages on a channel from now on, and for messages that it may have
+// missed since.
 func (s *subscriber) watch(channel string, since time.Time, hear func(message string)) (stop func()) {
 	w := &watcher{hear}
 	var t *topic
@@ -158,7 +160,7 @@ func (s *subscriber) route(t *topic) {
 		s.attach(t, s.store.requests.single)
 		return
 	}
-	// Finding the master can take a request of its own.
+	// Finding the master can take a further request.
 	s.work.Go(func() {
 		node, err := s.store.requests.cluster.MasterForKey(context.Background(), t.channel)
 		s.mu.Lock()

@@ -16,8 +16,8 @@ import (
 	"github.com/interlock-go/interlock/internal/redistest"
 )
 
-// Without the right to subscribe no connection ever came to the silence in which
-// channels were forgotten: each key that was ever contended stayed in memory.
+// Channels are forgotten when a connection is silent. Without the right to subscribe no
+// connection ever came to that: each key that was ever contended stayed in memory.
 func TestContendedKeysAreForgottenWithoutTheRightToSubscribe(t *testing.T) {
 	t.Parallel()
 	const n = 200
@@ -44,7 +44,7 @@ func TestContendedKeysAreForgottenWithoutTheRightToSubscribe(t *testing.T) {
 		if len(s.subscriber.topics)+len(s.subscriber.subs) != 0 {
 			return fmt.Errorf("%d of %d channels and %d connections are left", len(s.subscriber.topics), n, len(s.subscriber.subs))
 		}
-		if log.Count("SUBSCRIBE; the rule is +subscribe") == 0 { // the line is written beside the store
+		if log.Count("SUBSCRIBE; the rule is +subscribe") == 0 { // the line is written on another goroutine
 			return errors.New("the log does not name the missing right")
 		}
 		return nil

@@ -25,8 +25,8 @@ type subscription struct {
 	pubsub  *redis.PubSub
 	writing bool // a goroutine is telling the server
 	tests   bool // the connection listens to subscriber.own
-	// How many dials there were when the own channel was last used, and when what was said
-	// there was last heard on the connection. See ask.
+	// The number of dials when the own channel was last used, and when the connection last
+	// received a message of it. See ask.
 	asked, answered int
 }
 
@@ -48,15 +48,15 @@ func (sub *subscription) write() {
 				return
 			}
 			// Errors show in the reader too, which starts over.
-			// What is dropped goes first: a channel never is in both lists, and
-			// a channel that was dropped before may have been added since.
+			// Dropped channels go first: a channel never is in both lists, and a channel that was
+			// dropped before may have been added since.
 			_ = sub.subscriber.unsubscribe(sub.ctx, pubsub, drop)
 			_ = sub.subscriber.subscribe(sub.ctx, pubsub, add)
 		}
 	})
 }
 
-// changes takes what the server has to be told over a connection. If there is
+// changes takes the changes to send to the server over a connection. If there is
 // nothing, the connection is nil and the writing ends.
 func (sub *subscription) changes() (add, drop []string, pubsub *redis.PubSub) {
 	sub.subscriber.mu.Lock()
@@ -80,7 +80,7 @@ func (s *subscriber) unsubscribe(ctx context.Context, p *redis.PubSub, channels 
 
 // each tells the server about channels: all in one command, a node of a Cluster each
 // in its own, since one command must not name several slots. The channels of lockers are not
-// sharded there either: what is said on them comes from scripts in any slot.
+// sharded there either: their messages come from scripts in any slot.
 func (s *subscriber) each(ctx context.Context, channels []string, plain, sharded func(context.Context, ...string) error) error {
 	if len(channels) == 0 {
 		return nil
@@ -168,8 +168,8 @@ func (sub *subscription) leave(t *topic) {
 }
 
 // misplaced takes the answer that the server does not have a channel's slot. It
-// does not say which channel's, but the channel is not confirmed. If there
-// is none, it reports false: what is subscribed is then unknown.
+// does not say which channel's, but the channel is not confirmed. If there is none, it
+// reports false: the subscribed channels are then unknown.
 func (sub *subscription) misplaced() (known bool) {
 	s := sub.subscriber
 	s.mu.Lock()
@@ -251,7 +251,7 @@ func (sub *subscription) use(pubsub *redis.PubSub) bool {
 	return true
 }
 
-// receive reads what the server says next. go-redis takes the form of a message
+// receive reads the next message of the server. go-redis takes the form of a message
 // for granted: another one makes it panic, and is an error here.
 func receive(ctx context.Context, p *redis.PubSub, within time.Duration) (msg any, err error) {
 	defer func() {
@@ -262,8 +262,8 @@ func receive(ctx context.Context, p *redis.PubSub, within time.Duration) (msg an
 	return p.ReceiveTimeout(ctx, within)
 }
 
-// heard takes what the server sent. It reports false when the connection is of
-// no more use.
+// heard takes a message of the server. It reports false when the connection is of no
+// more use.
 func (sub *subscription) heard(msg any) (useful bool) {
 	s := sub.subscriber
 	s.do(func() {
@@ -285,13 +285,13 @@ func (sub *subscription) heard(msg any) (useful bool) {
 	return useful
 }
 
-// changed takes what the server says about its subscription to a channel. Called with
-// the subscriber's mutex held.
+// changed takes the server's confirmation about a subscription to a channel. Called
+// with the subscriber's mutex held.
 func (sub *subscription) changed(t *topic, kind string) {
 	s := sub.subscriber
 	switch kind {
 	case "subscribe", "ssubscribe":
-		// Also after a reconnect inside go-redis: what was said before it is lost.
+		// Also after a reconnect inside go-redis: earlier messages are lost.
 		t.confirmed = time.Now()
 		s.tell(t, "", nil)
 	case "unsubscribe":

@@ -16,9 +16,9 @@ const (
 	reloadWithin = 5 * time.Second
 )
 
-// topology has a client for a Cluster ask for the topology again, beside the
-// requests, one reload at a time. go-redis's own ReloadState does not say when it is
-// over, and may wait for 200 ms before it asks.
+// topology has a client for a Cluster ask for the topology again, while requests go on,
+// one reload at a time. go-redis's own ReloadState does not say when it is over, and
+// may wait for 200 ms before it asks.
 type topology struct {
 	client *redis.ClusterClient
 	ctx    context.Context // ends when the store is closed

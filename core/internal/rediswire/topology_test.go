@@ -18,7 +18,7 @@ import (
 	"github.com/interlock-go/interlock/internal/redistest"
 )
 
-// gatedTopology is a Cluster of one node whose topology can be kept from being read.
+// gatedTopology is a Cluster of one node. A test can keep its topology from being read.
 type gatedTopology struct {
 	addr  atomic.Pointer[string]
 	gate  atomic.Pointer[chan struct{}] // each reading waits until it is closed
@@ -46,7 +46,7 @@ func (c *gatedTopology) store(tb testing.TB) *Store {
 	tb.Helper()
 	rdb := redis.NewClusterClient(&redis.ClusterOptions{
 		ClusterSlots: func(ctx context.Context) ([]redis.ClusterSlot, error) {
-			addr := *c.addr.Load() // what the node that is asked knows when it is
+			addr := *c.addr.Load() // the view of the asked node at that time
 			select {
 			case c.asked <- struct{}{}:
 			default:
@@ -81,8 +81,8 @@ func (c *gatedTopology) refused(t *testing.T) {
 	})
 }
 
-// Three tries that are refused at once take 30 ms, and a reload of the topology that
-// runs beside them takes longer on a busy machine: the lock of a promoted node was
+// Three tries that are refused at once take 30 ms, and a reload of the topology at the
+// same time takes longer on a busy machine: the lock of a promoted node was
 // "unavailable", for all waiters of the key. A reload that began before the refusal may
 // bring the topology of before it.
 func TestARefusedNodeOfAClusterIsUnavailableOnlyByATopologyOfAfterTheRefusal(t *testing.T) {

@@ -14,7 +14,7 @@ import (
 )
 
 // A process says how far it is from the server when it waits, and its place in the list is
-// kept for three times as long. A fresh process counted the time in which it connected.
+// kept for three times as long. A fresh process also counted its time to connect.
 func TestTheTimeInWhichAConnectionIsMadeIsNoRoundTrip(t *testing.T) {
 	t.Parallel()
 	const dial = 200 * time.Millisecond

@@ -8,14 +8,14 @@ import (
 	"github.com/interlock-go/interlock/core/driver"
 )
 
-// This file reads, for tools, what the scripts write; lua/places.lua and lua/acquire.lua
-// have the layout. It takes anything that there is in Redis: what does not read as it should
-// is left out.
+// This file reads, for tools, the keys that the scripts write; lua/places.lua and
+// lua/acquire.lua have the layout. It accepts any contents of Redis: values with a wrong
+// form are left out.
 
 // LockName returns the name of a lock's hash.
 func (s *Store) LockName(key string) string { return s.names.lock(key) }
 
-// FenceName returns the name under which the last token of a lock is kept.
+// FenceName returns the name of the key with the last token of a lock.
 func (s *Store) FenceName(key string) string { return fenceOf(s.names.lock(key)) }
 
 // LockerName returns the name of a locker's entry.
@@ -33,7 +33,7 @@ func (s *Store) LockPattern(begin string) string {
 func (s *Store) LockerPattern() string { return globbed(s.names.prefix) + ":locker:{*}" }
 
 // RecordPattern is the pattern of all records of idempotency keys, and RecordOf returns the id of
-// the record whose hash has a name.
+// the record with a hash of that name.
 func (s *Store) RecordPattern() string { return globbed(s.names.prefix) + ":idem:{*}" }
 
 // RecordOf is described at [Store.RecordPattern].
@@ -43,12 +43,12 @@ func (s *Store) RecordOf(name string) (id string, ok bool) {
 	return id, begins && ends && id != ""
 }
 
-// globbed escapes what has a meaning in a pattern of Redis.
+// globbed escapes the special characters of a pattern of Redis.
 func globbed(s string) string {
 	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`, `]`, `\]`, `^`, `\^`, `-`, `\-`).Replace(s)
 }
 
-// KeyOf returns the key of the lock whose hash has a name.
+// KeyOf returns the key of the lock with a hash of that name.
 func (s *Store) KeyOf(name string) (key string, ok bool) {
 	rest, begins := strings.CutPrefix(name, s.names.prefix+":{")
 	rest, ends := strings.CutSuffix(rest, "}")
@@ -76,7 +76,7 @@ func (s *Store) KeyOf(name string) (key string, ok bool) {
 	return b.String(), true
 }
 
-// LockerOf returns the id of the locker whose entry has a name.
+// LockerOf returns the id of the locker with an entry of that name.
 func (s *Store) LockerOf(name string) (id string, ok bool) {
 	rest, begins := strings.CutPrefix(name, s.names.prefix+":locker:{")
 	id, ends := strings.CutSuffix(rest, "}")
@@ -90,7 +90,7 @@ const (
 	FieldBarrier = "b"
 	// FieldReserved says that the lock is free, and reserved for those who wait.
 	FieldReserved = "r"
-	// FieldOffered is the owner to whom a reserved lock is offered.
+	// FieldOffered is the owner that is offered a reserved lock.
 	FieldOffered = "offer"
 )
 
@@ -159,8 +159,8 @@ func ReadWaiters(q string) (all []WaiterView) {
 	return all
 }
 
-// ReadFence reads the last token of a lock. Those of a quorum have a time behind them
-// while their holder may be counting on (lua/propose.lua).
+// ReadFence reads the last token of a lock. A token of a quorum is followed by a time
+// while its holder may be counting on (lua/propose.lua).
 func ReadFence(value string) (token int64, voted bool) {
 	text, _, voted := strings.Cut(value, "@")
 	token, err := strconv.ParseInt(text, 10, 64)

@@ -29,8 +29,8 @@ const maxUnheard = 3
 // when this connection was dialed, no request goes where the connection leads, and no
 // release is announced there. So whenever the store has dialed since the last answer, the
 // question goes the way of the requests, to be answered on this connection. A node of a
-// Cluster is pinged: the topology says where a channel is (follow). So is a server behind
-// a proxy that keeps what scripts publish from subscribers.
+// Cluster is pinged: the topology says where a channel is (follow). So is a server with a
+// proxy that keeps messages of scripts from subscribers.
 func (sub *subscription) ask(pubsub *redis.PubSub) (useful bool) {
 	s := sub.subscriber
 	dials, deaf := s.store.dialer.dialed(), false

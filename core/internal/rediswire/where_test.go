@@ -74,8 +74,8 @@ func listens(ctx context.Context, s *Store, rdb *redis.Client, key string) error
 }
 
 // A connection that was being dialed while the address came to lead elsewhere was not yet
-// among the connections that the answer of the former master closes. A subscription stayed there for
-// good, since no request goes by it: it was told of no release.
+// among the connections that the answer of the former master closes. A subscription stayed there
+// for good, since no request goes by it: it received no release.
 func TestAConnectionThatIsDialedWhileTheAddressChangesDoesNotStay(t *testing.T) {
 	for name, connect := range map[string]func(*Store){
 		"subscription": func(s *Store) { s.Watch("watched", time.Now(), func(driver.Signal) {}) },
@@ -186,7 +186,7 @@ func TestASubscriptionThatHearsNothingOfScriptsIsNotMadeAnewForEver(t *testing.T
 	addr.now.Store(subscriptions)
 	s.Watch("watched", time.Now(), func(driver.Signal) {})
 	pinged(t, subscriptions)
-	redistest.Eventually(t, time.Minute, func(context.Context) error { // the line is written beside the store
+	redistest.Eventually(t, time.Minute, func(context.Context) error { // the line is written on another goroutine
 		if log.Count("does not reach the subscriptions of this process") == 0 {
 			return errors.New("the log does not say that messages do not reach the subscriptions")
 		}

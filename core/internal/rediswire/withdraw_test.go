@@ -21,7 +21,7 @@ func TestAWithdrawalKeepsEarlierProposalsOut(t *testing.T) {
 	if vote := v.vote("b", 1000); vote.Granted {
 		t.Errorf("lower withdrawals have lowered the fence: %+v", vote)
 	}
-	// While another owner holds the lock, whose own release comes later.
+	// While another owner holds the lock, and releases it later.
 	if vote := v.vote("b", 1001); !vote.Granted {
 		t.Fatalf("a new proposal: %+v", vote)
 	}

@@ -19,7 +19,7 @@ import (
 )
 
 // More pipelines than few are worth their work only where the way is longer than the work on
-// all requests, those that wait included.
+// all requests, including the waiting ones.
 func TestPipelinesAreOpenedWhereTheWayIsLongerThanTheWork(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -54,7 +54,7 @@ func TestPipelinesAreOpenedWhereTheWayIsLongerThanTheWork(t *testing.T) {
 	}
 }
 
-// distant is a Dialer whose connections bring each reply late.
+// distant is a Dialer. Its connections bring each reply late.
 func distant(ctx context.Context, network, addr string) (net.Conn, error) {
 	cn, err := new(net.Dialer).DialContext(ctx, network, addr)
 	return distantConn{cn}, err
@@ -101,8 +101,8 @@ func ask(t *testing.T, s *Store, srv *redistest.Server, n int) *sync.WaitGroup {
 	return &all
 }
 
-// With four pipelines the fifth of some callers waited for the reply of another, which behind
-// a network takes longer than all the work.
+// With four pipelines the fifth of some callers waited for the reply of another, which over a
+// network takes longer than all the work.
 func TestNoRequestWaitsForTheReplyOfAnotherBehindALongWay(t *testing.T) {
 	t.Parallel()
 	s, srv := hangingFar(t, func(*Config) {})

@@ -35,7 +35,7 @@ func (s *suite) await(a attempt, since time.Time) (woken chan struct{}, stop fun
 	})
 }
 
-// quiet waits until a wait has begun, and forgets what it has heard by then.
+// quiet waits until a wait has begun, and discards earlier wake-ups.
 func quiet(woken <-chan struct{}) {
 	for end := time.After(loudTime); ; {
 		select {

@@ -21,7 +21,7 @@ func (s *suite) grantsFree() {
 
 func (s *suite) repeatedClaim() {
 	a := s.claimed(leased(short))
-	s.grant(a, 1) // its lease is not the long one of this claim
+	s.grant(a, 1) // it does not have the long lease of this claim
 	s.lapse(a)
 	s.grant(a, 1)
 	s.grant(a.again(), 2)
@@ -98,7 +98,7 @@ func (s *suite) oneOfMany() {
 	}
 }
 
-// rush makes many claims at the same time, and counts what they find.
+// rush makes many claims at the same time, and counts the states that they return.
 func (s *suite) rush(attempt func(i int) attempt) map[record.State]int {
 	var mu sync.Mutex
 	counts := map[record.State]int{}
@@ -172,7 +172,7 @@ func (s *suite) endedContext() {
 	s.settles(a)
 }
 
-// leaves makes a claim whose context ends, and checks that its outcome is told once,
+// leaves makes a claim, ends its context, and checks that its outcome is reported once,
 // by Claim or by Late.
 func (s *suite) leaves(ctx context.Context, a attempt) {
 	s.Helper()

@@ -133,7 +133,7 @@ func (s *suite) markOwn() {
 	s.grant(a.again(), 3)
 }
 
-// extensions makes a batch in which some leases are a token's and some are not.
+// extensions makes a batch: some of its leases belong to a token, and some do not.
 func (s *suite) extensions() (batch []record.Extension, own []bool) {
 	add := func(a attempt, is bool) {
 		batch = append(batch, record.Extension{ID: a.id, Token: a.token, Lease: long, Retention: kept})
@@ -168,7 +168,7 @@ func (s *suite) extendReportsOnce() {
 	s.store.Extend(ctx, nil, func(int, error) { s.Error("an empty batch has an outcome") })
 }
 
-// extendAll extends a batch, and counts what was reported before Extend returned.
+// extendAll extends a batch, and counts the reports before Extend returned.
 func (s *suite) extendAll(ctx context.Context, batch []record.Extension) (calls []int, errs []error) {
 	var mu sync.Mutex
 	calls, errs = make([]int, len(batch)), make([]error, len(batch))

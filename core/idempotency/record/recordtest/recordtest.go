@@ -37,16 +37,16 @@ const (
 	many = 32
 )
 
-// Run tests a store. It calls open once for each part of the contract; open closes
-// what it opened in t.Cleanup. The parts run in parallel, so open is called from several
-// goroutines. The stores may share a server: every part uses records of its own. Run
-// returns when all parts have ended.
+// Run tests a store. It calls open once for each part of the contract; open registers
+// the closing of its store with t.Cleanup. The parts run in parallel, so open is called
+// from several goroutines. The stores may share a server: every part uses separate
+// records. Run returns when all parts have ended.
 //
 // The promises of [record.Store.Await] are tested where the store says that it
 // will announce a completion ([record.ClaimReply.Listed]).
 func Run(t *testing.T, open func(t *testing.T) record.Store) {
 	t.Helper()
-	// In a group of their own, the parts have ended when the group has.
+	// In a separate group, the parts have ended when the group has.
 	t.Run("records", func(t *testing.T) {
 		for _, part := range contract {
 			t.Run(part.name, func(t *testing.T) {

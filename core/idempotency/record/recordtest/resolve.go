@@ -13,7 +13,7 @@ func (a attempt) resolution(response []byte) record.ResolveRequest {
 	}
 }
 
-// resolve settles a record by what has been found out.
+// resolve settles a record with a known outcome.
 func (s *suite) resolve(a attempt, response []byte) error {
 	return s.store.Resolve(s.Context(), a.resolution(response))
 }

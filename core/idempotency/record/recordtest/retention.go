@@ -6,7 +6,7 @@ import (
 	"github.com/interlock-go/interlock/core/idempotency/record"
 )
 
-// expired is an attempt whose response has expired, and has left a tombstone.
+// expired is an attempt after its response has expired and left a tombstone.
 func (s *suite) expired() attempt {
 	s.Helper()
 	a := s.claimed(leased(tiny), retained(brief))
@@ -34,7 +34,7 @@ func (s *suite) prompt(retention time.Duration, opts []option, f func(a attempt)
 	}
 }
 
-// resolved is an attempt whose outcome was unknown, and was found out.
+// resolved is an attempt with an outcome that was unknown, and was found out.
 func (s *suite) resolved(claimed, retention, tombstone time.Duration) attempt {
 	s.Helper()
 	return s.prompt(claimed, []option{strict}, func(a attempt) error {

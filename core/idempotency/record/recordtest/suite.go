@@ -164,7 +164,7 @@ func (s *suite) lapse(a attempt) {
 	})
 }
 
-// lapsed is the claim of a new attempt, whose lease has ended.
+// lapsed is the claim of a new attempt after the end of its lease.
 func (s *suite) lapsed(opts ...option) attempt {
 	s.Helper()
 	a := s.claimed(append([]option{leased(tiny)}, opts...)...)
@@ -172,7 +172,7 @@ func (s *suite) lapsed(opts ...option) attempt {
 	return a
 }
 
-// unknown is the marked claim of a new attempt, whose lease has ended.
+// unknown is the marked claim of a new attempt after the end of its lease.
 func (s *suite) unknown() attempt {
 	s.Helper()
 	a := s.claimed(leased(tiny))
@@ -206,7 +206,7 @@ func (s *suite) extend(a attempt, lease, retention time.Duration) (failure error
 	return failure
 }
 
-// mark marks a claim; want is nil or what the error must match.
+// mark marks a claim; want is nil or the error to match.
 func (s *suite) mark(a attempt, lease, retention time.Duration, want error) {
 	s.Helper()
 	err := s.store.Mark(s.Context(), record.MarkRequest{
@@ -252,7 +252,7 @@ func (s *suite) late(a attempt, want record.State, response string) {
 	same(s, rep.Response, response)
 }
 
-// abandon gives a claim up; want is nil or what the error must match.
+// abandon gives a claim up; want is nil or the error to match.
 func (s *suite) abandon(a attempt, want error) {
 	s.Helper()
 	err := s.store.Abandon(s.Context(), record.AbandonRequest{ID: a.id, Token: a.token, Deadline: time.Now().Add(patience)})
