@@ -1,8 +1,7 @@
-// Package interlock is the overview of a toolkit that keeps two requests from
-// touching the same thing at the same time. It has no code of its own.
+// Package interlock is the overview of a toolkit that keeps two requests from touching the
+// same thing at the same time. It has no code.
 //
-// A rule is declared once and put around handlers, on one line, in each
-// protocol by which they are served:
+// A rule is declared once and put around handlers, on one line, in each protocol:
 //
 //	store, err := redisstore.New(rdb)               // any redis.UniversalClient but a Ring
 //	locker, err := core.New(store)                  // 30 s leases, renewed at a third
@@ -36,7 +35,7 @@
 //   - httplock, ginlock, echolock, grpclock: one thin middleware per framework
 //   - otel (package otellock): spans and metrics for OpenTelemetry
 //   - cmd/interlock: the locks of all processes, on a terminal
-//   - examples/payments: what it is for, as a program to run
+//   - examples/payments: a demonstration, as a program to run
 //
 // Separate modules: asynqlock, connectlock, etcdstore, mcplock, pgxstore, tuslock,
 // watermilllock, zkstore.

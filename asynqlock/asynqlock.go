@@ -38,8 +38,8 @@ func Idempotent(engine *idempotency.Engine, opts ...Option) asynq.MiddlewareFunc
 	}
 }
 
-// result makes the result that is stored of an error of the handler: Asynq has two by
-// which a handler says that the task is settled.
+// result makes the result that is stored of an error of the handler: Two errors of Asynq say
+// that the task is settled.
 func result(err error) (revoked string, _ error) {
 	switch {
 	case errors.Is(err, asynq.RevokeTask):
@@ -72,7 +72,7 @@ func unmarshal(data []byte, v any) error {
 }
 
 // Guard returns a middleware that runs tasks under a rule: alone ([core.Serialize]),
-// together with those that share ([core.Share]), or as a limited number at once
+// together with other sharers ([core.Share]), or as a limited number at once
 // ([core.AtMost]). While a task waits for its lock it takes a worker of the server: give
 // the rule a short [core.Wait]. It is safe for concurrent use. Guard panics if rule is
 // nil.

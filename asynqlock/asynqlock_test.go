@@ -317,7 +317,7 @@ func TestTheOptionsOfACall(t *testing.T) {
 	w.serve(asynqlock.Idempotent(w.engine, asynqlock.With(once.Cancelable(), once.Scoped("acme"))),
 		func(ctx context.Context, _ *asynq.Task) error {
 			if runs.Add(1) > 1 {
-				return nil // Asynq tries again what was canceled
+				return nil // Asynq retries a canceled task
 			}
 			_, limited := ctx.Deadline()
 			if !limited {

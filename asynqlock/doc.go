@@ -13,7 +13,7 @@
 // Asynq delivers a task at least once. It delivers it again after a crash, after the
 // task's timeout and after a shutdown that did not wait long enough, also while the
 // handler of the first delivery still runs. [Idempotent] keeps one record for each
-// task: what is delivered again is acknowledged and not carried out again.
+// task: a second delivery is acknowledged and not carried out again.
 //
 // # What becomes of a task
 //
@@ -54,13 +54,13 @@
 //
 //	err := engine.Forget(ctx, once.ScopeOf(""), "charge/"+taskID)
 //
-// An engine with [idempotency.Global] fits tasks, whose IDs are unique. A function given
-// to [idempotency.Scope] reads the headers of the task by core.Request.Header.
+// An engine with [idempotency.Global] fits tasks, because their IDs are unique. A function
+// given to [idempotency.Scope] reads the headers of the task by core.Request.Header.
 //
 // The context of the handler does not end with the context of the task: after a timeout Asynq
-// takes the task back, the handler goes on to its end within [idempotency.MaxHold], and
-// the retry finds its result. [With] and [once.Cancelable] change that. What the
-// handler writes to asynq.ResultWriter is written by the run alone.
+// takes the task back, the handler goes on to its end within [idempotency.MaxHold], and the
+// retry finds its result. [With] and [once.Cancelable] change that. Only the run of the
+// handler writes to asynq.ResultWriter.
 //
 // # Locks
 //

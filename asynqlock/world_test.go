@@ -78,7 +78,7 @@ type server struct {
 	once sync.Once
 
 	mu      sync.Mutex
-	refused []error // what the middleware returned, in order
+	refused []error // errors of the middleware, in order
 }
 
 // serve starts a server with one kind of task.
@@ -112,7 +112,7 @@ func (w *world) serve(wrap asynq.MiddlewareFunc, handle asynq.HandlerFunc, chang
 
 func (s *server) shutdown() { s.once.Do(s.Shutdown) }
 
-// errors returns the errors that Asynq was told.
+// errors returns the errors that the middleware returned to Asynq.
 func (s *server) errors() []error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -14,7 +14,7 @@ import (
 // smoke is long enough for every library to do something.
 const smoke = 100 * time.Millisecond
 
-// runShort runs a cell as a full run does, in processes of its own.
+// runShort runs a cell as a full run does, in separate processes.
 func runShort(t *testing.T, row, library string) *result {
 	t.Helper()
 	return runFor(t, smoke, row, library)

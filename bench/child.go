@@ -55,7 +55,7 @@ type result struct {
 	Goroutines int           `json:",omitzero"` // beyond the workload's own
 
 	Held  int   `json:",omitzero"` // locks that were held
-	Heap  int64 `json:",omitzero"` // and what they take
+	Heap  int64 `json:",omitzero"` // and their memory
 	Stack int64 `json:",omitzero"`
 	Lost  int   `json:",omitzero"`
 
@@ -162,7 +162,7 @@ func (c *child) begin() {
 	c.await("go")
 }
 
-// measure returns when the window has ended, and notes what the process used in
+// measure returns when the window has ended, and notes the resources that the process used in
 // it. own is how many goroutines the workload itself has.
 func (c *child) measure(own int) {
 	c.await("measure")

@@ -33,7 +33,7 @@ type watchdog interface {
 	renewAll(ctx context.Context, held []any) int
 }
 
-// watcher is a library that renews by itself and knows what it has lost.
+// watcher is a library that renews by itself and knows its losses.
 type watcher interface {
 	lost(k int, held any) bool
 }

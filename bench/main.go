@@ -1,5 +1,5 @@
-// Command bench runs the same workloads over Interlock, over the lock libraries
-// that people use instead, and prints what it measured as Markdown, and draws it.
+// Command bench runs the same workloads over Interlock, over the lock libraries that people
+// use instead, prints the figures as Markdown, and draws them.
 //
 //	go run . -rounds 1 -time 1s                a first look
 //	go run . -only '^one-key-128/'             one row
@@ -7,10 +7,10 @@
 //	go run . -only interlock -profile /tmp     where the time goes
 //	go run . -from results.json                the last report again, and its pictures
 //
-// Every cell (a workload under a library) has a redis-server of its own and runs
-// in processes of its own, and the libraries take turns in every round, so that
-// what else the machine does hits all of them alike. docs/costs.md says how
-// to read the result. It needs a Unix system, and redis-server or valkey-server.
+// Every cell (a workload under a library) has its own redis-server and its own
+// processes. The libraries take turns in every round, so that other load on the
+// machine hits all of them alike. docs/costs.md says how to read the result. It
+// needs a Unix system, and redis-server or valkey-server.
 package main
 
 import (
@@ -41,7 +41,7 @@ func main() {
 	os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
 }
 
-// options are what the command line says.
+// options are the settings of the command line.
 type options struct {
 	rounds     int
 	span, hold time.Duration
@@ -181,8 +181,8 @@ func (o *options) measure(cells []cell, errs io.Writer) (r *report, whole bool) 
 	return r, ctx.Err() == nil
 }
 
-// plan lists the cells of a round. With which library a row begins changes with
-// row and round, so that no library always comes after the same other.
+// plan lists the cells of a round. The first library of a row changes with row and round, so
+// that no library always follows the same other.
 func (o *options) plan(round int) (cells []cell) {
 	for i, row := range rows {
 		if row.far && o.way == 0 {

@@ -12,8 +12,8 @@ const (
 	pageEnd   = "<!-- figures: end -->\n"
 )
 
-// writePage puts what was measured at a glance between the marks of a page; nowhere if the
-// name is empty.
+// writePage puts the short table between the marks of a page, or nowhere if the name is
+// empty.
 func (r *report) writePage(path string) error {
 	if path == "" {
 		return nil

@@ -51,7 +51,7 @@ var tones = map[string]chart.Tone{
 	interlock: chart.Blue, redsync: chart.Orange, redislock: chart.Green, rueidislock: chart.Pink,
 }
 
-// tone is the tone of a library's bar: its name is beside it, so only Interlock's differs.
+// tone is the tone of a library's bar: the bar has a name, so only Interlock's tone differs.
 func tone(library string) chart.Tone {
 	if library == interlock {
 		return chart.Blue
@@ -72,7 +72,7 @@ func (r *report) measured(libraries []string, workloads ...string) (list []strin
 	return list
 }
 
-// latencyChart is a lone caller beside others, on idle cores and on busy ones.
+// latencyChart compares the latencies of a lone caller, on idle and on busy cores.
 func (r *report) latencyChart() *chart.Figure {
 	f := &chart.Figure{
 		Title:  "A lone caller waits this long for a lock that is free",
@@ -301,7 +301,7 @@ func (r *report) spread(row, library string) (points []chart.Point) {
 	return points
 }
 
-// heldChart is what it costs to keep 10,000 locks.
+// heldChart shows the cost of 10,000 locks that are kept.
 func (r *report) heldChart() *chart.Figure {
 	const row = "held-10000"
 	f := &chart.Figure{

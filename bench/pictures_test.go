@@ -37,7 +37,7 @@ func madeUp() *report {
 	return r
 }
 
-// draw draws a report's pictures and returns their texts by file, and what was said.
+// draw draws a report's pictures and returns their texts by file, and the messages.
 func draw(t *testing.T, r *report) (map[string]string, string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -70,7 +70,7 @@ func draw(t *testing.T, r *report) (map[string]string, string) {
 	return drawn, said.String()
 }
 
-// The texts of each picture: what it compares, and in which units.
+// The texts of each picture: the things that it compares, and the units.
 var written = map[string][]string{
 	"bench-latency.svg":    {interlock, redsync, redislock, rueidislock, "µs from the call to the lock", "idle cores", "busy cores"},
 	"bench-throughput.svg": {interlock, redsync, redislock, rueidislock, ">1<", ">16<", ">256<", "a second", "goroutines"},
@@ -125,8 +125,8 @@ func TestACellThatWasNotMeasuredIsNotDrawn(t *testing.T) {
 	}
 }
 
-// A library whose goroutines all starved has no share to draw, which is not a cell
-// that was not run.
+// If all goroutines of a library starved, there is no share to draw. The cell was run all the
+// same.
 func TestALibraryThatGrantedNothingIsSaidToStarve(t *testing.T) {
 	r := madeUp()
 	res := of(0)

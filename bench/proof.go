@@ -7,7 +7,7 @@ import (
 	"unsafe"
 )
 
-// slot is what the processes of a cell know about a key without asking Redis.
+// slot is the knowledge of a cell's processes about a key, without asking Redis.
 type slot struct {
 	holder atomic.Int64 // who is inside: 0: the section is empty
 	// For the hand-over: how many sections there have been, and when the last

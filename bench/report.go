@@ -17,8 +17,8 @@ type metric func(*result) float64
 // throughput is sections a second, of all goroutines and processes.
 func throughput(r *result) float64 { return float64(r.sections()) / r.Elapsed.Seconds() }
 
-// perSection is a part of a total. What the parent measures has another window
-// than what the children do, so both are rates first.
+// perSection is a part of a total. The parent's figures have another window than the
+// children's, so both are rates first.
 func perSection(total float64, window time.Duration, r *result) float64 {
 	if r.sections() == 0 {
 		return math.NaN()
@@ -42,8 +42,8 @@ func redisCPUShare(r *result) float64 { return 100 * r.RedisCPU.Seconds() / r.Wi
 func p50(r *result) float64 { return quantile(r, 0.5) }
 func p99(r *result) float64 { return quantile(r, 0.99) }
 
-// quantile is of the waits of goroutines that got in. A goroutine that never did has
-// no wait, so a library that starves many can have a good one: starved is beside it.
+// quantile is of the waits of goroutines that got in. A goroutine that never did has no wait,
+// so a library that starves many can have a good quantile: the report also has starved.
 func quantile(r *result, q float64) float64 {
 	if r.sections() == 0 {
 		return math.NaN()

@@ -30,7 +30,7 @@ type row struct {
 	lease     time.Duration
 	least     time.Duration // the shortest window that shows anything
 	once      bool          // too long for every round: the first only, for least or else -hold
-	busy      bool          // beside a process that spins; see spin
+	busy      bool          // together with a process that spins; see spin
 	far       bool          // the server is a way from its clients (-way); see relay
 	columns   []column
 	brief     func(*result) string

@@ -30,7 +30,7 @@ type process struct {
 	log   bytes.Buffer
 }
 
-// runCell runs a cell on a server and in processes of its own.
+// runCell runs a cell on its own server and in its own processes.
 func runCell(ctx context.Context, c cell) (*result, error) {
 	row := rowOf(c.Row)
 	srv, err := startServer(ctx)
@@ -160,8 +160,8 @@ func startProcess(ctx context.Context, c cell) (*process, error) {
 	if err := p.cmd.Start(); err != nil {
 		return nil, err
 	}
-	// It ends with the process, whose end closes the pipe. There is room for all
-	// that a child says, so it never waits for a parent that has given up.
+	// It ends with the process, because its end closes the pipe. There is room for all that a
+	// child says, so it never waits for a parent that has given up.
 	go func() {
 		defer close(p.lines)
 		lines := bufio.NewScanner(out)

@@ -14,7 +14,7 @@ import (
 	"github.com/interlock-go/interlock/internal/redistest"
 )
 
-// server is a private Redis server and a directory beside it.
+// server is a private Redis server with its directory.
 type server struct {
 	*redistest.Server
 	dir string
@@ -38,7 +38,7 @@ func (s *server) stop() {
 	s.end()
 }
 
-// load is what the server has done since it started.
+// load is the work of the server since its start.
 type load struct {
 	at       time.Time
 	commands int64

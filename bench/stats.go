@@ -16,9 +16,9 @@ const (
 	histSize   = 36 * subBuckets // up to some minutes
 )
 
-// hist counts durations in buckets whose width grows with their value (as
-// HdrHistogram does): recording is an increment and allocates nothing, so that
-// the measurement stays out of what it measures.
+// hist counts durations in buckets. Their width grows with their value, as in
+// HdrHistogram. Recording is an increment and allocates nothing, so that the
+// measurement does not disturb the result.
 type hist [histSize]uint32
 
 func bucketOf(d time.Duration) int {

@@ -15,8 +15,8 @@ type target struct {
 	format  func(float64) string
 	atLeast bool    // the figure must not be smaller than the bound, else not greater
 	bound   float64 // the bound, or the factor to the reference
-	// The reference is what the best of these libraries reach in the same figure; none
-	// is an absolute bound.
+	// The reference is the best value of these libraries in the same figure; none is an
+	// absolute bound.
 	best  []string
 	worst bool // over the rounds, not the median
 }
@@ -78,8 +78,8 @@ func faster(row, promise string, factor float64, best []string) target {
 	}
 }
 
-// soon wants the median hand-over within factor times the median of rueidislock, whose
-// waiters are woken by a message too.
+// soon wants the median hand-over within factor times the median of rueidislock. A message
+// wakes its waiters, too.
 func soon(row, promise string, factor float64) target {
 	return target{
 		row: row, promise: promise, metric: p50, format: nanos,

@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// relay is the process that lies between the clients of a cell and their server. What it
-// reads on one side it writes on the other once the time of the way has passed. It is a
-// process apart, so that it delays no goroutine of a library. It ends with its parent.
+// relay is the process that lies between the clients of a cell and their server. It
+// passes data from one side to the other after the time of the way. It is a process
+// apart, so that it delays no goroutine of a library. It ends with its parent.
 func (c *child) relay() {
 	// The sleep in between takes a processor of Go with it for a moment.
 	runtime.GOMAXPROCS(runtime.NumCPU() + 2)

@@ -73,7 +73,7 @@ func listen(t *testing.T) net.Listener {
 	return l
 }
 
-// A run that says that there is no way leaves out the workloads behind it.
+// A run that says that there is no way leaves out the workloads of distant servers.
 func TestTheWorkloadsBehindAWayAreRunIfThereIsOne(t *testing.T) {
 	for args, want := range map[string]int{"250us": 1, "0": 0} {
 		o, ok := parse([]string{"-way", args, "-only", "^free-16-far/interlock"}, nil)

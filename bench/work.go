@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// worker is a goroutine of a workload and what it saw. Only sections may be read
-// while it runs.
+// worker is a goroutine of a workload with its observations. Only sections may be read while
+// it runs.
 type worker struct {
 	sections   atomic.Int64
 	done       atomic.Bool
@@ -31,8 +31,8 @@ func (c *child) crew(n int, run func(g int, w *worker)) []worker {
 	return crew
 }
 
-// collect waits for the workers, who have been told to stop, and adds up what
-// they saw. Goroutines that do not come back are counted and left behind.
+// collect waits for the workers after the signal to stop, and adds up their observations.
+// Goroutines that do not come back are counted and not waited for.
 func (c *child) collect(crew []worker) {
 	end := time.Now().Add(5 * time.Second)
 	c.res.Waits = new(hist)
@@ -165,10 +165,10 @@ func (c *child) hold() {
 	runtime.KeepAlive(held)
 }
 
-// memory is what is in use after a collection.
+// memory is the memory in use after a collection.
 func memory() (heap, stack int64) {
 	runtime.GC()
-	runtime.GC() // what the first one only finalized
+	runtime.GC() // the first only finalized some objects
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	return int64(m.HeapAlloc), int64(m.StackInuse)
@@ -235,8 +235,8 @@ func (c *child) handOver() {
 	c.collect(crew)
 }
 
-// idle has the first process hold a key and the second wait for it, and measures
-// what the waiting costs.
+// idle has the first process hold a key and the second wait for it, and measures the cost of
+// the waiting.
 func (c *child) idle() {
 	if c.Proc == 0 {
 		if _, err := c.lib.lock(c.ctx, 0, 0); err != nil {

@@ -23,7 +23,7 @@ import (
 	"github.com/interlock-go/interlock/grpclock/lockpb"
 )
 
-// The procedures of a service whose proto declares locks.
+// The procedures of a service that declares locks in its proto.
 const (
 	debit  = "/interlock.connecttest.v1.Bank/Debit"  // account/{id}
 	get    = "/interlock.connecttest.v1.Bank/Get"    // account/{id}, shared, NO_SIDE_EFFECTS

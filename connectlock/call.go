@@ -53,8 +53,8 @@ func (c *call) receive() (proto.Message, error) {
 	return req, c.stream.Receive(req)
 }
 
-// noted wraps a handler whose answer is to be stored. What the handler adds to the
-// response's metadata goes to the interceptor, which sends it with the answer.
+// noted wraps a handler of an idempotent endpoint. The handler's additions to the response's
+// metadata go to the interceptor, which sends it with the answer.
 func (c *call) noted(next connect.ServerFunc) connect.ServerFunc {
 	return func(ctx context.Context, spec connect.Spec, stream connect.ServerStream) error {
 		header, trailer := maps.Collect(c.info.ResponseHeader().All()), maps.Collect(c.info.ResponseTrailer().All())
@@ -66,7 +66,7 @@ func (c *call) noted(next connect.ServerFunc) connect.ServerFunc {
 	}
 }
 
-// takeBack sets a header to what it was before, and returns what had been changed.
+// takeBack restores the former header, and returns the changes.
 func takeBack(h *connect.Header, before map[string][]string) metadata.MD {
 	changed := &connect.Header{}
 	for key, values := range maps.Collect(h.All()) {
@@ -93,8 +93,8 @@ func (c *call) SendHeader(md metadata.MD) error { return c.SetHeader(md) }
 // SetTrailer implements grpc.ServerTransportStream.
 func (c *call) SetTrailer(md metadata.MD) error { setMD(c.info.ResponseTrailer(), md); return nil }
 
-// binary is how the names of metadata end whose values grpc-go has decoded, and connect
-// has not.
+// binary is the suffix of names of binary metadata: grpc-go has decoded these values, and
+// connect has not.
 const binary = "-bin"
 
 // toMD makes metadata of a header.

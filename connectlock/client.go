@@ -19,7 +19,7 @@ import (
 // of this package are the same to it. What [grpclock.UnaryClientRetry] says of pauses, tries
 // and deadlines holds here too. Streams pass. The interceptor is safe for concurrent use.
 //
-// Put [UnaryClientIdempotencyKey] in front, or each try has another key. Interceptors behind
+// Put [UnaryClientIdempotencyKey] in front, or each try has another key. Interceptors after
 // UnaryClientRetry see each try. Response headers and trailers come from the last try.
 func UnaryClientRetry(opts ...grpclock.RetryOption) connect.ClientInterceptor {
 	retry := grpclock.UnaryClientRetry(opts...)
@@ -225,7 +225,7 @@ func (k *keyed) end() {
 	}
 }
 
-// result is what the caller gets of an error of the call.
+// result turns an error of the call into the caller's error.
 func (k *keyed) result(err error) error {
 	if err == nil {
 		return nil
@@ -244,7 +244,7 @@ func (k *keyed) Send(req any) error {
 // CloseSend implements connect.ClientStream.
 func (k *keyed) CloseSend() error { return k.result(k.ClientStream.CloseSend()) }
 
-// Receive receives the reply, with which the call ends.
+// Receive receives the reply. The call ends with it.
 func (k *keyed) Receive(reply any) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -255,8 +255,7 @@ func (k *keyed) Receive(reply any) error {
 	return k.result(k.ClientStream.Receive(reply))
 }
 
-// Close ends a call whose reply was not received. While Receive runs, the call is Receive's
-// to end.
+// Close ends a call without its reply. While Receive runs, the call is Receive's to end.
 func (k *keyed) Close() error {
 	if k.mu.TryLock() {
 		defer k.mu.Unlock()

@@ -35,7 +35,7 @@ func TestAClientSendsARefusedCallAgain(t *testing.T) {
 				t.Fatal(err)
 			}
 			var sent atomic.Int32
-			// What stands behind the interceptor sees each try. The lock is free from the second on.
+			// The next interceptor sees each try. The lock is free from the second on.
 			counts := func(next connect.ClientFunc) connect.ClientFunc {
 				return func(ctx context.Context, spec connect.Spec) (connect.ClientStream, error) {
 					if sent.Add(1) == 2 {
@@ -97,7 +97,7 @@ func TestAClientGivesUp(t *testing.T) {
 	}
 }
 
-// refusing is a transport whose server refuses every call.
+// refusing is a transport to a server that refuses every call.
 type refusing struct {
 	tries atomic.Int32
 	tried func() // called in each try
@@ -155,7 +155,7 @@ func TestAClientGivesEachCallOneKey(t *testing.T) {
 				t.Fatal(err)
 			}
 			var sent []string
-			// What stands behind the retry sees each try. The lock is free from the second on.
+			// Interceptors after the retry see each try. The lock is free from the second on.
 			notes := func(next connect.ClientFunc) connect.ClientFunc {
 				return func(ctx context.Context, spec connect.Spec) (connect.ClientStream, error) {
 					info, _ := connect.CallInfoForClientContext(ctx)
@@ -232,7 +232,8 @@ func TestAKeyStaysUntilItsCallHasEnded(t *testing.T) {
 	}
 }
 
-// A handler that calls a service which locks what the handler holds would wait for itself.
+// A handler can hold a lock and call a service that locks the same key: it would wait for
+// itself.
 func TestACallForALockOfItsCallerIsRefusedAtOnce(t *testing.T) {
 	store := memstore.New()
 	gateway, ledger := adaptertest.LockerOn(t, store), adaptertest.LockerOn(t, store)

@@ -36,7 +36,7 @@ func Protect(rules grpclock.Rules, methods grpclock.Methods, opts ...grpclock.Op
 }
 
 // Interceptor returns the interceptor of the server. It chains with others
-// ([connect.NewServer]); put it behind authentication. [grpclock.Protection.Unary] says
+// ([connect.NewServer]); put it after authentication. [grpclock.Protection.Unary] says
 // more about the order of interceptors and about time limits. The interceptor is safe for
 // concurrent use.
 //

@@ -23,9 +23,9 @@
 //	rules := grpclock.Rules{bankv1connect.BankDebitProcedure: core.Serialize(locker, "account/{account_id}")}
 //
 // [Protection.Validate] compares the rules with the server, and finds a lock that a proto
-// declares and nobody takes. Put the interceptor behind authentication and behind recovery,
-// in the order that package grpclock gives. A rule that is also given to package httplock
-// makes the same key there. {header.Name} is a field of the HTTP header. A whole service is
+// declares and nobody takes. Put the interceptor after authentication and recovery, in the
+// order that package grpclock gives. A rule that is also given to package httplock makes
+// the same key there. {header.Name} is a field of the HTTP header. A whole service is
 // examples/connect in the repository.
 //
 // # What clients see
@@ -52,9 +52,9 @@
 //
 // A stream holds its locks until its handler returns. The first message, if the rule needs a
 // field, is received before the handler runs. Over HTTP/1.1, net/http cannot end a read of
-// the request's body: a stream whose first message does not come in time is refused, but
-// the refusal leaves when the client sends more or closes. Set http.Server.ReadTimeout, or
-// serve HTTP/2.
+// the request's body: if the first message of a stream does not come in time, the stream is
+// refused, but the refusal leaves when the client sends more or closes. Set
+// http.Server.ReadTimeout, or serve HTTP/2.
 //
 // # Idempotent methods
 //

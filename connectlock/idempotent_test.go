@@ -71,7 +71,7 @@ func TestTheKeyIsTheFieldRequestIDOrTheHeader(t *testing.T) {
 	}
 }
 
-// What middleware in front sets is its own. What the handler sets belongs to the answer.
+// What middleware in front sets is its own. Metadata of the handler belongs to the answer.
 func TestResponseMetadataIsStoredWithTheAnswer(t *testing.T) {
 	store := memstore.New()
 	lock := core.Serialize(adaptertest.LockerOn(t, store), "account/{id}")

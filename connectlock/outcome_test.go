@@ -18,7 +18,7 @@ import (
 	"github.com/interlock-go/interlock/grpclock"
 )
 
-// idempotentBank serves a bank whose method Debit is idempotent.
+// idempotentBank serves a bank with the idempotent method Debit.
 func idempotentBank(
 	t *testing.T, call func(ctx context.Context, req *dynamicpb.Message) (string, error), front ...connect.ServerInterceptor,
 ) *httptest.Server {

@@ -8,8 +8,8 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// exchange is the stream of a unary call whose message was received already, and whose
-// reply waits for the interceptor.
+// exchange is the stream of a unary call. The message was received already, and the reply
+// waits for the interceptor.
 type exchange struct {
 	connect.ServerStream
 	first proto.Message // nil if the handler is to receive it

@@ -11,7 +11,7 @@ import (
 // services lists the services of a server as grpc.Server does.
 type services struct{ server *connect.Server }
 
-// GetServiceInfo is what the checks of package grpclock read.
+// GetServiceInfo returns the services that the checks of package grpclock read.
 func (s services) GetServiceInfo() map[string]grpc.ServiceInfo {
 	all := map[string]grpc.ServiceInfo{}
 	for spec := range s.server.Specs() {

@@ -106,13 +106,13 @@ func (c Config) ToMiddleware() (echo.MiddlewareFunc, error) {
 // MeasureBody is a middleware that makes it known how much of the body of a request was
 // read, for [Idempotent] and for rules that need the body ([core.ReadBody],
 // [core.KeyFunc]) further in. They refuse a body if middleware in front of them has read a
-// part: what is left would be the same in two different requests. The length that the
-// client announced tells them. It does not where no length was announced and the request
-// came over HTTP/2, or other middleware has wrapped the body, or where the length is the
-// length of a compressed body.
+// part: the rest could be the same in two different requests. The length that the client
+// announced tells them. It does not where no length was announced and the request came
+// over HTTP/2, or other middleware has wrapped the body, or where the length is the length
+// of a compressed body.
 //
-// Put MeasureBody in front of all that reads bodies, and behind all that decompresses
-// them: e.Pre(echolock.MeasureBody). It is safe for concurrent use.
+// Put MeasureBody in front of all that reads bodies, and after all that decompresses them:
+// e.Pre(echolock.MeasureBody). It is safe for concurrent use.
 func MeasureBody(next echo.HandlerFunc) echo.HandlerFunc {
 	return func(c echo.Context) error { return httpx.Serve(httpx.Measure(c.Request()), c, next) }
 }
@@ -173,7 +173,7 @@ func (q request) Value(key any) any { return httpx.Value(q.c, q.Request.Request,
 func (q request) Native() any { return q.c }
 
 // Problem returns a refusal as an *[echo.HTTPError], so that the application's error
-// handler decides what is sent. [errors.As] finds a *[RefusalError] in it, and
+// handler decides on the answer. [errors.As] finds a *[RefusalError] in it, and
 // [errors.Is] finds the sentinels of core. Problem has set Cache-Control on the
 // response, and Retry-After, in seconds, if [core.Refusal.Retryable] returns true.
 // echo's default error handler, and any other that passes the error's Message to

@@ -42,8 +42,8 @@ func Example() {
 	// Output: 200 debited under the lock of account/42
 }
 
-// One rule for several routes, and a handler that passes on what the lock gives
-// it: the context, which ends when the lease is lost, and the fencing token.
+// One rule for several routes, and a handler that passes on the context, which ends when the
+// lease is lost, and the fencing token.
 func ExampleSerialize() {
 	locker, err := core.New(memstore.New()) // in production: a redisstore
 	if err != nil {

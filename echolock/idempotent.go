@@ -26,15 +26,15 @@ import (
 // success and then returns an error has broken the response off: the request counts as
 // carried out, and all its clients get 409.
 //
-// Put echo's middleware.Recover in front of Idempotent. Behind it, it needs
+// Put echo's middleware.Recover in front of Idempotent. After Idempotent, it needs
 // RecoverConfig.DisableErrorHandler: it otherwise keeps from Idempotent that the handler
 // panicked, and half a response is stored.
 //
-// Put Idempotent behind authentication. Put it inside [http.TimeoutHandler] or
-// echo's middleware.Timeout, never around them: they answer 503 while the handler
-// still runs. Around them, that 503 would end the claim, and a retry would run beside
-// the handler. middleware.ContextTimeout waits for the handler to return. Put it
-// behind Idempotent, since Idempotent keeps the deadline of the request from the
+// Put Idempotent after authentication. Put it inside [http.TimeoutHandler] or echo's
+// middleware.Timeout, never around them: they answer 503 while the handler still
+// runs. Around them, that 503 would end the claim, and a retry would run in parallel
+// with the handler. middleware.ContextTimeout waits for the handler to return. Put it
+// after Idempotent, since Idempotent keeps the deadline of the request from the
 // handler. [idempotency.MaxHold] bounds the handler itself.
 //
 // Options may set Skipper and Render of [Config]. The middleware is safe for concurrent use. Idempotent panics if engine
@@ -64,8 +64,8 @@ func Idempotent(engine *idempotency.Engine, opts ...Option) echo.MiddlewareFunc 
 			verdict := engine.Do(r.Context(), call, endpoint.Handler{
 				Run: func(ctx context.Context, attempt endpoint.Attempt) (endpoint.Response, bool) {
 					captured = capture.New(res, attempt)
-					// The handler gets a response of its own. The outer one is not
-					// committed until something is sent; after a panic nothing was.
+					// The handler gets its own response. The outer one is not committed until
+					// something is sent; after a panic nothing was.
 					own := echo.NewResponse(captured, ec.Echo())
 					own.Status = res.Status
 					ec.SetResponse(own)

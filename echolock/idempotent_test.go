@@ -20,7 +20,7 @@ import (
 	"github.com/interlock-go/interlock/internal/adaptertest"
 )
 
-// serveRoute serves a handler behind Idempotent, with middleware in front.
+// serveRoute serves a handler under Idempotent, with middleware in front.
 func serveRoute(t *testing.T, handler echo.HandlerFunc, front ...echo.MiddlewareFunc) (*echo.Echo, *httptest.Server) {
 	t.Helper()
 	e := echo.New()
@@ -30,7 +30,7 @@ func serveRoute(t *testing.T, handler echo.HandlerFunc, front ...echo.Middleware
 	return e, adaptertest.Serve(t, e)
 }
 
-// Rendered behind the capture, the stored answer would be an empty 200.
+// Rendered after the capture, the stored answer would be an empty 200.
 func TestErrorsAreStoredAsTheyAreRendered(t *testing.T) {
 	var seen []string
 	_, srv := serveRoute(t, func(echo.Context) error {

@@ -16,12 +16,12 @@ import (
 // compacts: some 300 MB.
 const keptRevisions = 1_000_000
 
-// Check asks etcd about its members and its data. It returns a sorted list of sentences
-// about what is unsafe, which is empty if all is well: fewer than three members that vote,
-// an even number of them, members that the client does not know, an alarm such as a full
-// disk, revisions that nothing compacts, a client that [Connect] has not made. With authentication, the user of the client needs
-// no more rights for it than for locks: what it may not ask is a sentence, too. The error
-// matches driver.ErrUnavailable if etcd does not answer. Clocks do not matter.
+// Check asks etcd about its members and its data. It returns a sorted list of unsafe conditions,
+// each a sentence. The list is empty if all is well: fewer than three members that vote, an even
+// number of them, members that the client does not know, an alarm such as a full disk, revisions
+// that nothing compacts, a client that [Connect] has not made. With authentication, the user of
+// the client needs no more rights for it than for locks: a missing right is a sentence, too. The
+// error matches driver.ErrUnavailable if etcd does not answer. Clocks do not matter.
 func (s *Store) Check(ctx context.Context) ([]string, error) {
 	var found []string
 	own := s.Prefix() + "/" // a name of which the user may ask
@@ -60,7 +60,7 @@ func (s *Store) Check(ctx context.Context) ([]string, error) {
 	return found, nil
 }
 
-// membership says what is unsafe about the members.
+// membership names unsafe conditions of the members.
 func (s *Store) membership(members []*etcdserverpb.Member) []string {
 	var found []string
 	voters := 0

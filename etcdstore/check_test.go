@@ -92,7 +92,7 @@ func TestCheckNamesWhatIsUnsafe(t *testing.T) {
 	}
 }
 
-// store makes a store whose client asks this etcd, and knows some endpoints.
+// store makes a store with a client that asks this etcd, and knows some endpoints.
 func (a *asked) store(t *testing.T, known int) *Store {
 	t.Helper()
 	dial := Connect

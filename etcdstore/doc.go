@@ -9,8 +9,8 @@
 //	locker, err := core.New(store)
 //
 // The store has exclusive locks. It refuses shared locks and permits with core.ErrConfig:
-// they need package core/redisstore. docs/consensus.md says what is promised, how it works,
-// and which rights it needs. [Store.Check] says what is unsafe.
+// they need package core/redisstore. docs/consensus.md has the promises, the protocol and
+// the rights. [Store.Check] names unsafe settings.
 //
 // Requests of a process that come at the same time share a transaction of etcd, so that a
 // busy process costs etcd a fraction of the writes to its log.

@@ -64,7 +64,7 @@ func TestErrorsSayWhetherATransactionMayBeExecuted(t *testing.T) {
 	}
 }
 
-// sender is an etcd that answers when it is told to.
+// sender is an etcd that answers on a signal of the test.
 type sender struct {
 	mu      sync.Mutex
 	batches [][]*request
@@ -224,7 +224,7 @@ func TestARequestWhoseCallerHasLeftIsNotSent(t *testing.T) {
 		var all sync.WaitGroup
 		for i := range under {
 			all.Go(func() { _, _ = l.commit(t.Context(), writes(fmt.Sprint(i))) })
-			synctest.Wait() // each has a transaction of its own
+			synctest.Wait() // each has a separate transaction
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 		defer cancel()

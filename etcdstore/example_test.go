@@ -10,7 +10,7 @@ import (
 	"github.com/interlock-go/interlock/etcdstore"
 )
 
-// A locker on etcd, and what is unsafe about this etcd.
+// A locker on etcd, and the unsafe settings of this etcd.
 func Example() {
 	client, err := etcdstore.Connect(clientv3.Config{
 		Endpoints: []string{"etcd-1:2379", "etcd-2:2379", "etcd-3:2379"},

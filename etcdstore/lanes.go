@@ -22,10 +22,10 @@ const (
 	// under is how many transactions are under way at most: a request that comes while
 	// there are as many waits, and shares the next one.
 	under = 4
-	// answerWait is how long a request waits for its answer: what the old leader got during
-	// an election has to be sent again.
+	// answerWait is how long a request waits for its answer: a request to the old leader
+	// during an election has to be sent again.
 	answerWait = 250 * time.Millisecond
-	// longestWait bounds a transaction all of whose callers wait without a bound.
+	// longestWait bounds a transaction if all its callers wait without a bound.
 	longestWait = 10 * time.Second
 )
 
@@ -156,7 +156,7 @@ func (r *request) ops() int {
 	return max(len(r.txn.If), len(r.txn.Then)+len(r.txn.Read)+len(r.txn.List), len(r.txn.Else))
 }
 
-// conflicts reports whether a request writes what is named, or compares what is written.
+// conflicts reports whether a request writes a named entry, or compares a written one.
 func (r *request) conflicts(written, named map[string]bool) bool {
 	for _, c := range r.txn.If {
 		if written[c.Name] {

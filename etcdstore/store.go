@@ -106,7 +106,7 @@ func (s *server) transact(ctx context.Context, batch []*request) ([]casstore.Ans
 	return answers, nil
 }
 
-// operations are what etcd compares, and what it does if that holds, and if not.
+// operations are the comparisons of etcd, and its operations if they hold, and if not.
 func operations(txn casstore.Txn) (cmps []clientv3.Cmp, then, otherwise []clientv3.Op) {
 	for _, c := range txn.If {
 		cmps = append(cmps, clientv3.Compare(clientv3.ModRevision(c.Name), "=", c.Revision.Number))

@@ -11,9 +11,9 @@
 //
 // For the template account/{id}, the paths /accounts/42 and /accounts/042 are two
 // accounts. If the handler parses the number, they are one account: write
-// account/{id:int} (see [core.Form]). Read in the handler what the template reads.
-// For {query.id} that is c.Query("id"). c.PostForm or c.ShouldBind may take the
-// value from the body.
+// account/{id:int} (see [core.Form]). Read the same value in the handler and in
+// the template. For {query.id} that is c.Query("id"). c.PostForm or c.ShouldBind
+// may take the value from the body.
 //
 // # In the handler
 //
@@ -31,7 +31,7 @@
 // that the request holds already would wait for itself, and returns [core.ErrConfig].
 // [core.LeaseFromContext], [core.Check], [core.Commit], [core.Fences],
 // [idempotency.MarkEffect] and [idempotency.DownstreamKey] find the lease and the attempt
-// of the request in it, but what they are given does not end with the lease.
+// of the request in it, but the context given to them does not end with the lease.
 //
 // # Where it goes
 //
@@ -49,7 +49,7 @@
 // empty: NoRoute, NoMethod) pass without a lock.
 //
 // After [gin.Recovery]: when a handler panics, the lock is released before Recovery
-// handles the panic. Behind authentication: a client that can name a resource can
+// handles the panic. After authentication: a client that can name a resource can
 // make other clients wait for it. Inside a time limit that answers for a handler
 // without stopping it, such as [http.TimeoutHandler] around the engine. Outside, the
 // lock would be released while the handler still works.
@@ -67,10 +67,11 @@
 //	what makes a response of c.Errors
 //	the handler
 //
-// A replay does not run what is behind Idempotent. A right that was revoked since then is
-// asked for only in front of it. What is negotiated with one client is stored behind it,
-// and replayed to another: the CORS header fields of another origin, a compressed body. A
-// replay in a content coding that the request does not accept is refused (406).
+// A replay does not run the middleware after Idempotent. A right that was revoked since
+// then is asked for only in front of it. After Idempotent, the result of a negotiation
+// with one client is stored and replayed to another: the CORS header fields of another
+// origin, a compressed body. A replay in a content coding that the request does not
+// accept is refused (406).
 //
 // # Path parameters
 //
@@ -113,8 +114,8 @@
 // replaces all of these responses.
 //
 // A refusal aborts the chain. It is the last element of c.Errors: a private error
-// whose Meta is the *[core.Refusal]. Loggers and error handlers in front find it
-// there after c.Next. The lock ignores errors that handlers add.
+// with the *[core.Refusal] as its Meta. Loggers and error handlers in front find
+// it there after c.Next. The lock ignores errors that handlers add.
 //
 // If a client leaves while its request waits, its place in the queue becomes free.
 // The middleware writes no response; access logs show status 499. net/http detects
@@ -124,8 +125,8 @@
 // A handler has answered when the header is written: by a body, a flush, or
 // AbortWithStatus. c.Status alone is no answer, because gin sends that status later.
 // If a handler returns without an answer after its lease was lost, it has failed,
-// and the client gets the 500. If it had answered, the response stays as it is; the
-// application is told by [core.OnLost] and the observer. With
+// and the client gets the 500. If it had answered, the response stays as it is;
+// [core.OnLost] and the observer report the loss to the application. With
 // [core.CheckAnswer] the middleware asks the store before it sends the header of a
 // success, and drops what a handler writes after a loss. If an error middleware in
 // front makes a response from c.Errors, it writes that response after the release.
@@ -169,20 +170,20 @@
 //	debit := idempotency.Under(core.Serialize(locker, "account/{id}"))
 //	r.POST("/accounts/:id/debit", ginlock.Idempotent(engine.With(debit)), handler)
 //
-// The middleware holds back what the handler writes until the response is stored.
+// The middleware holds back the handler's output until the response is stored.
 // Therefore a flush does not send anything at once, and the handler cannot take over
-// the connection (Hijack): do not put event streams or other streams behind
+// the connection (Hijack): do not serve event streams or other streams under
 // Idempotent. A response longer than 1 MiB ([idempotency.MaxResponse]) is sent
 // without delay and cannot be replayed. GET, HEAD and OPTIONS requests pass through
 // and need no key.
 //
 // The body of a request tells it from others with the same key. If middleware in front
 // has read the body, or a part of it, and has not put it back, the request is refused
-// (500). For some bodies that is found out only behind [MeasureBody].
+// (500). For some bodies only [MeasureBody] finds that out.
 //
 // A handler that writes nothing and leaves errors in c.Errors has failed, with
 // status 500: gin alone would send an empty 200. Put a middleware that makes
-// responses from errors behind Idempotent if those responses are to be stored. A
+// responses from errors after Idempotent if those responses are to be stored. A
 // middleware in front can still answer for such handlers, but its response is not
 // stored.
 //
@@ -208,14 +209,13 @@
 // with the header Idempotent-Replayed: true, and then with the same status, headers
 // and bytes.
 //
-// The engine stores responses that settle the request: 2xx, 3xx and 4xx, except 307,
-// 308, 401, 402, 408, 409, 423, 425, 429 and 499. After such a status, a 5xx or a panic, a
-// retry runs the handler again, unless the handler had marked its effect. GraphQL and JSON-RPC answer
-// 200 when a call fails: there [idempotency.StoreIf] tells failures by their body. A gRPC
-// server has interceptors of its own (package grpclock). A replay leaves out
-// headers that belong to one response only: Set-Cookie, Date, hop-by-hop fields and
-// the fields that Connection names, ids of traces and requests, rate limits.
-// [idempotency.ReplayHeaders] replaces that rule with a list. Headers that
-// middleware in front sets are not stored unless the handler changes them: the
-// middleware sets them on each response.
+// The engine stores responses that settle the request: 2xx, 3xx and 4xx, except 307, 308, 401,
+// 402, 408, 409, 423, 425, 429 and 499. After such a status, a 5xx or a panic, a retry runs the
+// handler again, unless the handler had marked its effect. GraphQL and JSON-RPC answer 200 when a
+// call fails: there [idempotency.StoreIf] tells failures by their body. For a gRPC server there
+// are interceptors (package grpclock). A replay leaves out headers that belong to one response
+// only: Set-Cookie, Date, hop-by-hop fields and the fields that Connection names, ids of traces
+// and requests, rate limits. [idempotency.ReplayHeaders] replaces that rule with a list. Headers
+// that middleware in front sets are not stored unless the handler changes them: the middleware
+// sets them on each response.
 package ginlock

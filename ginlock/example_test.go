@@ -39,8 +39,8 @@ func Example() {
 	// Output: 200 debited under the lock of account/42
 }
 
-// One rule for several routes, and a handler that passes on what the lock gives
-// it: the context, which ends when the lease is lost, and the fencing token.
+// One rule for several routes, and a handler that passes on the context, which ends when the
+// lease is lost, and the fencing token.
 func ExampleSerialize() {
 	locker, err := core.New(memstore.New()) // in production: a redisstore
 	if err != nil {
@@ -88,8 +88,8 @@ func (book) Debit(_ context.Context, account string, token int64) error {
 	return nil
 }
 
-// An application with error answers of its own replaces the lock's, and
-// leaves to Problem what it has no wish for.
+// An application with its own error answers replaces the lock's, and leaves the others to
+// Problem.
 func ExampleRender() {
 	locker, err := core.New(memstore.New()) // in production: a redisstore
 	if err != nil {

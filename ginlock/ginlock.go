@@ -47,13 +47,13 @@ func Guard(rule *core.Guard, opts ...Option) gin.HandlerFunc {
 // MeasureBody is a middleware that makes it known how much of the body of a request was
 // read, for [Idempotent] and for rules that need the body ([core.ReadBody],
 // [core.KeyFunc]) further in. They refuse a body if middleware in front of them has read a
-// part: what is left would be the same in two different requests. The length that the
-// client announced tells them. It does not where no length was announced and the request
-// came over HTTP/2, or other middleware has wrapped the body, or where the length is the
-// length of a compressed body.
+// part: the rest could be the same in two different requests. The length that the client
+// announced tells them. It does not where no length was announced and the request came
+// over HTTP/2, or other middleware has wrapped the body, or where the length is the length
+// of a compressed body.
 //
-// Put MeasureBody in front of all that reads bodies, and behind all that decompresses
-// them: r.Use(ginlock.MeasureBody). It is safe for concurrent use.
+// Put MeasureBody in front of all that reads bodies, and after all that decompresses them:
+// r.Use(ginlock.MeasureBody). It is safe for concurrent use.
 func MeasureBody(c *gin.Context) { next(httpx.Measure(c.Request), c) }
 
 // track runs the following handlers under ctx with a tracker as their writer, and

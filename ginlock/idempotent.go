@@ -19,20 +19,20 @@ import (
 //
 //	ginlock.Idempotent(engine.With(idempotency.Under(debit)))
 //
-// Handlers that write nothing and leave errors in c.Errors have failed. Their status
-// is 500, unless they chose another status of 500 or above. The middleware only
-// notes that status, so that a middleware in front can still write a body of its
-// own. A handler that begins a response of success and then adds an error to c.Errors has
-// broken the response off: the request counts as carried out, and all its clients get 409.
+// Handlers that write nothing and leave errors in c.Errors have failed. Their status is
+// 500, unless they chose another status of 500 or above. The middleware only notes that
+// status, so that a middleware in front can still write its own body. A handler that
+// begins a response of success and then adds an error to c.Errors has broken the response
+// off: the request counts as carried out, and all its clients get 409.
 //
-// Put a middleware that makes responses from errors behind Idempotent if those
-// responses are to be stored.
+// Put a middleware that makes responses from errors after Idempotent if those responses are
+// to be stored.
 //
-// Put Idempotent behind authentication. Put it inside a time limit that answers
+// Put Idempotent after authentication. Put it inside a time limit that answers
 // while the handler still runs, never around one: [http.TimeoutHandler] around the
-// gin engine is right, a timeout middleware behind Idempotent (gin-contrib/timeout)
-// is wrong. There, its 503 or 408 would end the claim, and a retry would run beside
-// the handler. [idempotency.MaxHold] bounds the handler itself.
+// gin engine is right, a timeout middleware after Idempotent (gin-contrib/timeout)
+// is wrong. There, its 503 or 408 would end the claim, and a retry would run in
+// parallel with the handler. [idempotency.MaxHold] bounds the handler itself.
 //
 // The middleware is safe for concurrent use. Idempotent panics if engine is nil.
 func Idempotent(engine *idempotency.Engine, opts ...Option) gin.HandlerFunc {

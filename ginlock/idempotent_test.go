@@ -20,7 +20,7 @@ import (
 	"github.com/interlock-go/interlock/internal/adaptertest"
 )
 
-// serveChain serves handlers behind Idempotent, with middleware in front.
+// serveChain serves handlers under Idempotent, with middleware in front.
 func serveChain(t *testing.T, front []gin.HandlerFunc, behind ...gin.HandlerFunc) *httptest.Server {
 	t.Helper()
 	r := gin.New()
@@ -131,8 +131,8 @@ func TestAResponseThatBreaksOffIsNotReplayedAsIfItWereWhole(t *testing.T) {
 	}
 }
 
-// An error that was reported before the answer, or beside an answer that is a refusal, does
-// not break it off.
+// An error that was reported before the answer, or together with an answer that is a refusal,
+// does not break it off.
 func TestAnErrorBesideAWholeAnswerBreaksNothingOff(t *testing.T) {
 	for name, c := range map[string]struct {
 		handler gin.HandlerFunc
@@ -169,7 +169,7 @@ func TestAnAnswerThatTheHandlerDidNotWriteIsLogged(t *testing.T) {
 	}
 }
 
-// What gin's writer says in a handler is what it says without the capture.
+// gin's writer reports the same values in a handler with and without the capture.
 func TestTheWriterIsLikeGins(t *testing.T) {
 	look := func(c *gin.Context) string { return fmt.Sprint(c.Writer.Status(), c.Writer.Size(), c.Writer.Written()) }
 	handler := func(says *[]string) gin.HandlerFunc {

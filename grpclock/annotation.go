@@ -32,8 +32,8 @@ func newProtoOptions(opts []ProtoOption) protoOptions {
 	return o
 }
 
-// Files sets the protos to read. Default, and if files is nil: all protos whose
-// generated code is linked into the program ([protoregistry.GlobalFiles]).
+// Files sets the protos to read. Default, and if files is nil: all protos with generated code
+// in the program ([protoregistry.GlobalFiles]).
 func Files(files *protoregistry.Files) ProtoOption {
 	return func(o *protoOptions) {
 		if files != nil {
@@ -42,9 +42,9 @@ func Files(files *protoregistry.Files) ProtoOption {
 	}
 }
 
-// RuleOptions adds options to every rule that [FromProto] makes. They set what an
-// annotation cannot express, such as [core.MaxHold] or [core.FailOpen], and give
-// defaults for what it can: a value in the annotation takes precedence.
+// RuleOptions adds options to every rule that [FromProto] makes. They set options
+// that an annotation cannot express, such as [core.MaxHold] or [core.FailOpen],
+// and give defaults for the others: a value in the annotation takes precedence.
 // [Protection.Validate] ignores them. Default: no options.
 func RuleOptions(opts ...core.GuardOption) ProtoOption {
 	return func(o *protoOptions) { o.rule = append(o.rule, opts...) }
@@ -54,9 +54,9 @@ func RuleOptions(opts ...core.GuardOption) ProtoOption {
 // (interlock.v1.serialize) (see package [lockpb]). Call it once at start-up.
 //
 // It returns [core.ErrConfig] if an annotation cannot work. The error names every
-// such method, the field and what is accepted. Causes are a bad template or
-// duration, a field that does not exist, a field whose type cannot be part of a key
-// or does not fit its form, and a method that declares NO_SIDE_EFFECTS.
+// such method, the field and the accepted values. Causes are a bad template or
+// duration, a field that does not exist, a field with a type that cannot be part of
+// a key or does not fit its form, and a method that declares NO_SIDE_EFFECTS.
 //
 // The rules may include services that this program only calls; the program never
 // uses their rules.

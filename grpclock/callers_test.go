@@ -16,7 +16,8 @@ import (
 	"github.com/interlock-go/interlock/internal/adaptertest"
 )
 
-// A handler that calls a service which locks what the handler holds would wait for itself.
+// A handler can hold a lock and call a service that locks the same key: it would wait for
+// itself.
 func TestACallForALockOfItsCallerIsRefusedAtOnce(t *testing.T) {
 	store := memstore.New()
 	gateway, ledger := adaptertest.LockerOn(t, store), adaptertest.LockerOn(t, store)

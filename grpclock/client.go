@@ -81,7 +81,7 @@ func RetryUnanswered() RetryOption {
 // DEADLINE_EXCEEDED). It is safe for concurrent use.
 //
 // If the call has an idempotency key and may have been carried out, the error is an
-// [idempotency.RequestError], as that of [UnaryClientIdempotencyKey].
+// [idempotency.RequestError], as with [UnaryClientIdempotencyKey].
 //
 // A call under a lock says so by the metadata [core.HeldHeader]. A server that needs a lock
 // which the caller holds refuses it at once (ABORTED), and the interceptor does not send it
@@ -218,7 +218,7 @@ func try(c *grpcx.Calling, cc *grpc.ClientConn, invoke func(...grpc.CallOption) 
 	err := invoke(append(slices.Clip(opts), grpc.Header(&header), grpc.Trailer(&trailer), grpc.Peer(&server))...)
 	sent := cc == nil || server.Addr != nil
 	if cc != nil && err != nil && cc.GetMethodConfig(c.Method).RetryPolicy != nil {
-		c.Lost() // one of the policy's tries, perhaps
+		c.Lost() // a try of the policy, perhaps
 	}
 	return c.After(err, metadata.Join(header, trailer), sent)
 }

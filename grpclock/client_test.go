@@ -136,8 +136,8 @@ func TestRetriesLastLongerThanTheWaitAndTheLeaseOfTheDefaults(t *testing.T) {
 	}
 }
 
-// refusing is a server whose first n calls meet a held lock: it is taken before
-// them and given back when they have been refused.
+// refusing is a server that refuses its first n calls because of a held lock: it is taken
+// before them and given back after them.
 type refusing struct {
 	server grpc.ServerOption
 	calls  *atomic.Int32
@@ -154,7 +154,7 @@ func newRefusing(t testing.TB, n int32) refusing {
 			md, _ := metadata.FromIncomingContext(ctx)
 			*keys = append(*keys, md.Get("idempotency-key")...)
 			if calls.Add(1) <= n {
-				lease, err := locker.Lock(ctx, "account/1") // whose context the call does not get
+				lease, err := locker.Lock(ctx, "account/1") // the call does not get its context
 				if err != nil {
 					return nil, err
 				}
@@ -190,7 +190,7 @@ func TestRefusedCallSucceedsWhenItIsTriedAgainWithTheSameIdempotencyKey(t *testi
 	}
 }
 
-// policy is a retry policy whose own back-off is longer than the test.
+// policy is a retry policy with a back-off longer than the test.
 const policy = `{"methodConfig": [{
 	"name": [{"service": "interlock.test.v1.Bank"}],
 	"retryPolicy": {

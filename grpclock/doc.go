@@ -14,11 +14,12 @@
 //	}
 //
 // A placeholder is the proto name of a field of the request message. {account.id}
-// names a field of a nested message. {msg.header.id} names a field whose name begins
-// like another source of the template. The field is a string, an integer, a bool or
-// an enum (by its number). If the field is not set, the call is refused. If the
-// field has no presence, zero is refused too: declare the field optional if zero is
-// a resource. {header.x-tenant} is metadata, and {ctx.user} is a [core.ContextFunc].
+// names a field of a nested message. {msg.header.id} names a field with a name that
+// begins like another source of the template. The field is a string, an integer, a
+// bool or an enum (by its number). If the field is not set, the call is refused. If
+// the field has no presence, zero is refused too: declare the field optional if zero
+// is a resource. {header.x-tenant} is metadata, and {ctx.user} is a
+// [core.ContextFunc].
 //
 // If the method accepts several texts of a string field for one resource, such as 42
 // and 042, write that in the placeholder: {account_id:int} (see [core.Form]). Values
@@ -60,8 +61,8 @@
 //
 //	grpclock.Rules{"/vendor.v1.Bank/Debit": core.Serialize(locker, "account/{account_id}")}
 //
-// Put the interceptors behind authentication, because a client that can name a
-// resource can make other clients wait for it. Put them behind recovery: a panic
+// Put the interceptors after authentication, because a client that can name a
+// resource can make other clients wait for it. Put them after recovery: a panic
 // passes through after the release. Methods without a rule run without a lock. The
 // selector of go-grpc-middleware can leave out more methods. A rule that is also
 // given to package httplock makes the same key there, so that a request and a call
@@ -82,8 +83,8 @@
 //	what makes a status of an error
 //	the handler
 //
-// A replay does not run what is behind it: a right that was revoked since then is
-// asked for only in front of it.
+// A replay does not run interceptors after it: only an interceptor in front of it notices a
+// right that was revoked since then.
 //
 // # Streams
 //
@@ -200,7 +201,7 @@
 // DEADLINE_EXCEEDED, RESOURCE_EXHAUSTED, ABORTED, INTERNAL, UNAVAILABLE,
 // UNAUTHENTICATED or a panic, a retry runs the handler again, unless the handler had
 // marked its effect. An error that is not a status counts as UNKNOWN: put an
-// interceptor that makes statuses from such errors behind [Protection.Unary].
+// interceptor that makes statuses from such errors after [Protection.Unary].
 //
 // # A REST gateway
 //

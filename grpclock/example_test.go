@@ -90,7 +90,7 @@ func ExampleProtection_Validate() {
 	// interlock: bad configuration: method "/interlock.test.v1.Bank/Upload": it is a stream with a rule, and the program never asked for the interceptor of its server's streams: Stream (with connect, Interceptor)
 }
 
-// Errors of a guard can be replaced; what is not, Status answers.
+// Errors of a guard can be replaced; Status answers the others.
 func ExampleRender() {
 	locker, err := core.New(memstore.New()) // in production: a redisstore
 	if err != nil {

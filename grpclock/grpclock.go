@@ -13,10 +13,10 @@ import (
 	"github.com/interlock-go/interlock/internal/grpcx"
 )
 
-// Rules maps a full method, "/package.Service/Method", to the rule under which it
-// runs. A method that is not in the map runs without a lock, and so do all methods
-// for a nil map. [FromProto] makes the rules that protos declare; write a map
-// literal for protos that are not yours.
+// Rules maps a full method, "/package.Service/Method", to its rule. A method that
+// is not in the map runs without a lock, and so do all methods for a nil map.
+// [FromProto] makes the rules that protos declare; write a map literal for protos
+// that are not yours.
 type Rules map[string]*core.Guard
 
 // serialize returns the interceptor that runs unary methods under their locks.
@@ -80,8 +80,8 @@ func newOptions(opts []Option) *options {
 	return o
 }
 
-// refuse answers with a refusal. Without an error the client would treat a call
-// whose handler never ran as a success.
+// refuse answers with a refusal. Without an error the client would treat a call as a success
+// although its handler never ran.
 func (o *options) refuse(ctx context.Context, fullMethod string, refusal *core.Refusal) error {
 	if err := o.render(ctx, fullMethod, refusal); err != nil {
 		return err
@@ -102,9 +102,9 @@ func Render(f func(ctx context.Context, fullMethod string, refusal *core.Refusal
 }
 
 // FirstMessageWait limits how long the interceptor waits for the first message of a
-// stream whose key is in that message. After d the stream is refused
-// (DEADLINE_EXCEEDED). The stream holds no lock meanwhile. Unary
-// methods ignore the option. Default, and if d is not positive: 10 s.
+// stream if the key is in that message. After d the stream is refused
+// (DEADLINE_EXCEEDED). The stream holds no lock meanwhile. Unary methods ignore the
+// option. Default, and if d is not positive: 10 s.
 func FirstMessageWait(d time.Duration) Option {
 	return func(o *options) {
 		if d > 0 {
@@ -113,8 +113,8 @@ func FirstMessageWait(d time.Duration) Option {
 	}
 }
 
-// fullMethod is the name that the rules have. grpc before 1.79.3 serves a call whose path
-// lacks the slash in front (CVE-2026-33186), which must not run without its lock.
+// fullMethod is the name that the rules have. grpc before 1.79.3 serves a call with a path
+// that lacks the slash in front (CVE-2026-33186), which must not run without its lock.
 func fullMethod(path string) string {
 	if strings.HasPrefix(path, "/") {
 		return path

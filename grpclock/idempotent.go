@@ -78,7 +78,7 @@ func idempotentOnce(methods Methods, opts ...Option) grpc.UnaryServerInterceptor
 	}
 }
 
-// idempotent holds what is known of a method before a call.
+// idempotent holds the facts of a method that are known before a call.
 type idempotent struct {
 	*grpcx.Method
 	engine *idempotency.Engine

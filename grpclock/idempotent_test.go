@@ -25,8 +25,8 @@ import (
 
 const debit = "/interlock.test.v1.Bank/Debit"
 
-// pay is a service that no generated code knows, whose message has a request_id.
-// It answers with how often it ran.
+// pay is a service without generated code. Its message has a request_id. It answers with how
+// often it ran.
 func pay(t testing.TB, interceptor grpc.UnaryServerInterceptor, method string) (call func(requestID, body string, metadata ...string) (string, bool, error)) {
 	t.Helper()
 	runs := 0
@@ -182,8 +182,8 @@ func TestStatusWithATextThatIsNotUTF8IsReplayed(t *testing.T) {
 	}
 }
 
-// During a deployment a field is known to one server and not to another, which
-// keeps it as it came, behind all others.
+// During a deployment a field is known to one server and not to another, which keeps it as it
+// came, after all others.
 func TestCallIsTheSameForServersThatKnowDifferentFields(t *testing.T) {
 	engine := adaptertest.Engine(t)
 	runs := 0

@@ -23,7 +23,7 @@ import (
 
 const try = "/interlock.test.v1.Bank/Try"
 
-// idempotentBank is a bank whose method Try is idempotent.
+// idempotentBank is a bank with the idempotent method Try.
 func idempotentBank(t *testing.T, call func(ctx context.Context, id string) (string, error), front ...grpc.UnaryServerInterceptor) *bufconn.Listener {
 	t.Helper()
 	engine, err := idempotency.New(memstore.New(), idempotency.Global())
@@ -145,8 +145,8 @@ func TestOnlyTheNamedMethodsGetKeys(t *testing.T) {
 	}
 }
 
-// A gateway whose call to a ledger ends with the refusal of a proxy does not know whether the
-// ledger has paid.
+// If a gateway's call to a ledger ends with the refusal of a proxy, the gateway does not know
+// whether the ledger has paid.
 func TestAnUnknownOutcomeIsNotStoredAsTheAnswerOfAGateway(t *testing.T) {
 	var denies atomic.Bool
 	denies.Store(true)

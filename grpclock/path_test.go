@@ -13,7 +13,7 @@ import (
 	"github.com/interlock-go/interlock/internal/adaptertest"
 )
 
-// grpc before 1.79.3 routes a call whose path has no slash in front, and tells the
+// grpc before 1.79.3 routes a call without a slash in front of its path, and tells the
 // interceptors that path.
 func TestACallWithoutTheSlashOfItsPathKeepsItsRule(t *testing.T) {
 	guard := core.Serialize(adaptertest.Locker(t), "account/{header.x-tenant}")

@@ -36,7 +36,7 @@ type Protection struct {
 // Protect panics if a rule or an engine is nil. It also panics, with the method's name, if
 // a linked proto says that a method in methods is a stream, which cannot be replayed, or
 // declares NO_SIDE_EFFECTS: a call without an effect needs no key. [Protection.Validate]
-// finds such methods whose proto is not linked into the program.
+// finds such methods if their proto is not linked into the program.
 func Protect(rules Rules, methods Methods, opts ...Option) *Protection {
 	p := &Protection{rules: maps.Clone(rules), methods: maps.Clone(methods)}
 	p.stream = serializeStreams(rules, opts...)
@@ -62,13 +62,13 @@ func Protect(rules Rules, methods Methods, opts ...Option) *Protection {
 
 // Unary returns the interceptor for unary methods. A replay takes no lock: the key comes
 // first, the lock second. The interceptor chains with others
-// ([grpc.ChainUnaryInterceptor]); put it behind authentication. Put it in front of
+// ([grpc.ChainUnaryInterceptor]); put it after authentication. Put it in front of
 // interceptors that make statuses from other errors, if those statuses are to be stored.
 //
-// Put an interceptor that answers while the handler still runs (it sets a time
-// limit and runs the handler on a goroutine) in front of it, never
-// behind it. Behind it, its DEADLINE_EXCEEDED would end the claim, and a retry would
-// run beside the handler. [idempotency.MaxHold] bounds the handler itself.
+// Put an interceptor that answers while the handler still runs (it sets a time limit
+// and runs the handler on a goroutine) in front of it, never after it. After it, its
+// DEADLINE_EXCEEDED would end the claim, and a retry would run in parallel with the
+// handler. [idempotency.MaxHold] bounds the handler itself.
 func (p *Protection) Unary() grpc.UnaryServerInterceptor {
 	p.unaryTaken.Store(true)
 	return p.unary

@@ -192,8 +192,8 @@ func TestStreamWithoutItsFirstMessageIsRefusedInTime(t *testing.T) {
 	}
 }
 
-// A KeyFunc may go on without the message; the handler must not receive beside
-// the goroutine that still waits for it.
+// A KeyFunc may go on without the message; the handler must not receive while a goroutine
+// still waits for it.
 func TestHandlerCannotReceiveAMessageThatWasGivenUp(t *testing.T) {
 	guard := core.Serialize(adaptertest.Locker(t), "", core.KeyFunc(func(_ context.Context, req core.Request) ([]string, error) {
 		if req.Native() != nil {
@@ -317,7 +317,7 @@ func TestStreamThatCannotBeKeyedByItsFirstMessageIsAMisconfiguration(t *testing.
 	if status.Code(err) != codes.Internal || !strings.Contains(err.Error(), "interlock.test.v1.Request") {
 		t.Error(err)
 	}
-	// What it receives into is overwritten, as by any RecvMsg.
+	// Its target is overwritten, as by any RecvMsg.
 	err = intercept(testpb.Bank_Chat_FullMethodName, func(_ any, ss grpc.ServerStream) error {
 		m := &testpb.Request{Id: "old", Amount: 7}
 		if err := ss.RecvMsg(m); err != nil || m.GetId() != "1" || m.GetAmount() != 0 {

@@ -135,7 +135,7 @@ func (v *validation) method(fullMethod string, engine *idempotency.Engine) error
 	return checkFields(guard, desc.Input())
 }
 
-// taken checks that the server does for one of its methods what was declared for it.
+// taken checks that the server applies the declaration of one of its methods.
 func (v *validation) taken(fullMethod string, info grpc.MethodInfo) error {
 	rule, engine := v.rules[fullMethod], v.methods[fullMethod]
 	stream := info.IsClientStream || info.IsServerStream

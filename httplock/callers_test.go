@@ -28,8 +28,8 @@ func (h *toHandler) RoundTrip(r *http.Request) (*http.Response, error) {
 	return w.Result(), nil
 }
 
-// A handler that calls a service which locks what the handler holds would wait for itself,
-// and with a client that tries again for as long as all tries last.
+// A handler can hold a lock and call a service that locks the same key: it would wait for
+// itself, and with a client that retries for as long as all tries last.
 func TestACallForALockOfItsCallerIsRefusedAtOnce(t *testing.T) {
 	for name, c := range map[string]struct {
 		client *httplock.Transport

@@ -16,9 +16,10 @@
 //
 // For the template account/{id}, the paths /accounts/42 and /accounts/042 are two
 // accounts. If the handler parses the number, they are one account: write
-// account/{id:int} (see [core.Form]). Read in the handler what the template reads.
-// For {query.id} that is r.URL.Query().Get("id"). r.FormValue("id") prefers a field
-// of the body, so a client could lock one resource and change another.
+// account/{id:int} (see [core.Form]). Read the same value in the handler and in the
+// template. For {query.id} that is r.URL.Query().Get("id"). r.FormValue("id")
+// prefers a field of the body, so a client could lock one resource and change
+// another.
 //
 // # Where it goes
 //
@@ -26,13 +27,13 @@
 // [http.ServeMux] it runs before a route has matched: the request has no path
 // parameters (r.PathValue and r.Pattern are empty), and a rule that needs one
 // refuses every request with 500 and writes the reason to the log. With chi, pass
-// the middleware to With, or to Use of a sub-router whose own pattern has the
-// parameter. With chi, add [RawParams]: chi returns parameters in escaped form.
+// the middleware to With, or to Use of a sub-router with the parameter in its own
+// pattern. With chi, add [RawParams]: chi returns parameters in escaped form.
 //
 //	r.With(httplock.Guard(debit, httplock.RawParams())).Post("/accounts/{id}/debit", handler)
 //
-// Put it behind authentication: a client that can name a resource can make other
-// clients wait for it.
+// Put it after authentication: a client that can name a resource can make other clients wait
+// for it.
 //
 // Put it inside [http.TimeoutHandler], which answers for a handler without stopping
 // it. Outside, the lock would be released while the handler still works.
@@ -52,10 +53,11 @@
 //	what makes a response of an error
 //	the handler
 //
-// A replay does not run what is behind Idempotent. A right that was revoked since then is
-// asked for only in front of it. What is negotiated with one client is stored behind it,
-// and replayed to another: the CORS header fields of another origin, a compressed body. A
-// replay in a content coding that the request does not accept is refused (406).
+// A replay does not run the middleware after Idempotent. A right that was revoked since
+// then is asked for only in front of it. After Idempotent, the result of a negotiation
+// with one client is stored and replayed to another: the CORS header fields of another
+// origin, a compressed body. A replay in a content coding that the request does not
+// accept is refused (406).
 //
 // # What clients see
 //
@@ -94,8 +96,8 @@
 //
 // A handler has answered when it has written a header. If a handler returns without
 // writing anything after its lease was lost, it has failed, and the client gets the
-// 500. If it had answered, the response stays as it is; the application is told
-// by [core.OnLost] and the observer. With [core.CheckAnswer] the
+// 500. If it had answered, the response stays as it is; [core.OnLost] and the
+// observer report the loss to the application. With [core.CheckAnswer] the
 // middleware asks the store before it sends the header of a success, and drops what
 // a handler writes after a loss.
 //
@@ -137,16 +139,16 @@
 //	debit := idempotency.Under(core.Serialize(locker, "account/{id}"))
 //	mux.Handle("POST /accounts/{id}/debit", httplock.Idempotent(engine.With(debit))(handler))
 //
-// The middleware holds back what the handler writes until the response is stored.
+// The middleware holds back the handler's output until the response is stored.
 // Therefore a flush does not send anything at once, and the handler cannot take over
-// the connection (Hijack): do not put event streams or other streams behind
+// the connection (Hijack): do not serve event streams or other streams under
 // Idempotent. A response longer than 1 MiB ([idempotency.MaxResponse]) is sent
 // without delay and cannot be replayed. GET, HEAD and OPTIONS requests pass through
 // and need no key.
 //
 // The body of a request tells it from others with the same key. If middleware in front
 // has read the body, or a part of it, and has not put it back, the request is refused
-// (500). For some bodies that is found out only behind [MeasureBody].
+// (500). For some bodies only [MeasureBody] finds that out.
 //
 // # What clients of idempotent endpoints see
 //
@@ -170,16 +172,15 @@
 // with the header Idempotent-Replayed: true, and then with the same status, headers
 // and bytes.
 //
-// The engine stores responses that settle the request: 2xx, 3xx and 4xx, except 307,
-// 308, 401, 402, 408, 409, 423, 425, 429 and 499. After such a status, a 5xx or a panic, a
-// retry runs the handler again, unless the handler had marked its effect. GraphQL and JSON-RPC answer
-// 200 when a call fails: there [idempotency.StoreIf] tells failures by their body. A gRPC
-// server has interceptors of its own (package grpclock). A replay leaves out
-// headers that belong to one response only: Set-Cookie, Date, hop-by-hop fields and
-// the fields that Connection names, ids of traces and requests, rate limits.
-// [idempotency.ReplayHeaders] replaces that rule with a list. Headers that
-// middleware in front sets are not stored unless the handler changes them: the
-// middleware sets them on each response.
+// The engine stores responses that settle the request: 2xx, 3xx and 4xx, except 307, 308, 401,
+// 402, 408, 409, 423, 425, 429 and 499. After such a status, a 5xx or a panic, a retry runs the
+// handler again, unless the handler had marked its effect. GraphQL and JSON-RPC answer 200 when a
+// call fails: there [idempotency.StoreIf] tells failures by their body. For a gRPC server there
+// are interceptors (package grpclock). A replay leaves out headers that belong to one response
+// only: Set-Cookie, Date, hop-by-hop fields and the fields that Connection names, ids of traces
+// and requests, rate limits. [idempotency.ReplayHeaders] replaces that rule with a list. Headers
+// that middleware in front sets are not stored unless the handler changes them: the middleware
+// sets them on each response.
 //
 // All refusals, and the answers of the handlers of idempotent endpoints, have the header
 // [idempotency.ResultHeader]. The responses of a proxy lack it.

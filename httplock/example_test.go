@@ -41,8 +41,8 @@ func Example() {
 	// 204
 }
 
-// An application with error pages of its own replaces all answers of the lock at
-// once, and leaves to Problem what it has no wish for.
+// An application with its own error pages replaces all answers of the lock at once, and
+// leaves the others to Problem.
 func ExampleRender() {
 	locker, err := core.New(memstore.New())
 	if err != nil {

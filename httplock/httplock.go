@@ -43,13 +43,13 @@ func Guard(rule *core.Guard, opts ...Option) func(http.Handler) http.Handler {
 // MeasureBody is a middleware that makes it known how much of the body of a request was
 // read, for [Idempotent] and for rules that need the body ([core.ReadBody],
 // [core.KeyFunc]) further in. They refuse a body if middleware in front of them has read a
-// part: what is left would be the same in two different requests. The length that the
-// client announced tells them. It does not where no length was announced and the request
-// came over HTTP/2, or other middleware has wrapped the body, or where the length is the
-// length of a compressed body.
+// part: the rest could be the same in two different requests. The length that the client
+// announced tells them. It does not where no length was announced and the request came
+// over HTTP/2, or other middleware has wrapped the body, or where the length is the length
+// of a compressed body.
 //
-// Put MeasureBody in front of all that reads bodies, and behind all that decompresses
-// them. It is safe for concurrent use.
+// Put MeasureBody in front of all that reads bodies, and after all that decompresses them. It
+// is safe for concurrent use.
 func MeasureBody(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		serve(httpx.Measure(r), next, w, r) //nolint:contextcheck // it is made of the request's

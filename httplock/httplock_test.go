@@ -77,7 +77,7 @@ func TestPathValuesAreDecodedOnceByServeMuxAndChi(t *testing.T) {
 	}
 }
 
-// A router below a pattern with a remaining path has parameters of its own.
+// A router below a pattern with a remaining path has its own parameters.
 func TestParametersOfARouterBelowARemainingPathAreFound(t *testing.T) {
 	locker := adaptertest.Locker(t)
 	guard := core.Serialize(locker, "account/{id}")
@@ -96,7 +96,7 @@ func TestParametersOfARouterBelowARemainingPathAreFound(t *testing.T) {
 
 func TestWrappingARouterFromOutsideIs500AndSaysWhatToDo(t *testing.T) {
 	locker := adaptertest.Locker(t)
-	lock := func() func(http.Handler) http.Handler { // of its own: a rule's log is thinned out
+	lock := func() func(http.Handler) http.Handler { // a new rule: a rule's log is thinned out
 		return httplock.Guard(core.Serialize(locker, "account/{id}"))
 	}
 	never := func(http.ResponseWriter, *http.Request) { t.Error("the handler ran") }

@@ -17,11 +17,11 @@ import (
 //
 //	httplock.Idempotent(engine.With(idempotency.Under(debit)))
 //
-// Put the middleware around a handler, inside the router and behind
-// authentication. Put it inside [http.TimeoutHandler], never around it:
-// TimeoutHandler answers 503 while the handler still runs. Around it, that 503
-// would end the claim, and a retry would run beside the handler. [idempotency.MaxHold]
-// bounds the handler itself. The middleware is safe for concurrent use.
+// Put the middleware around a handler, inside the router and after authentication. Put
+// it inside [http.TimeoutHandler], never around it: TimeoutHandler answers 503 while
+// the handler still runs. Around it, that 503 would end the claim, and a retry would
+// run in parallel with the handler. [idempotency.MaxHold] bounds the handler itself.
+// The middleware is safe for concurrent use.
 //
 // Idempotent panics if engine is nil.
 func Idempotent(engine *idempotency.Engine, opts ...Option) func(http.Handler) http.Handler {

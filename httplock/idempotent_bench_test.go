@@ -17,8 +17,7 @@ import (
 	"github.com/interlock-go/interlock/internal/adaptertest"
 )
 
-// oneRecord is a Store with one record, in memory: what is left is the
-// middleware.
+// oneRecord is a Store with one record, in memory: only the middleware is measured.
 type oneRecord struct {
 	record.Store
 	response []byte

@@ -68,7 +68,7 @@ func TestIdempotentRefusalsCanBeRendered(t *testing.T) {
 	adaptertest.Do(t, srv, http.MethodPost, "/").Want(t, http.StatusTeapot, "idempotency-key-missing\n")
 }
 
-// A bridge whose handler fails, or has not run, when the middleware returns looks like this.
+// A bridge looks like this if its handler fails, or has not run, when the middleware returns.
 func TestAnAnswerThatTheHandlerDidNotWriteIsLogged(t *testing.T) {
 	for name, c := range map[string]struct {
 		handler http.HandlerFunc

@@ -12,8 +12,8 @@ import (
 	"github.com/interlock-go/interlock/internal/adaptertest"
 )
 
-// A form that middleware in front has parsed, and in which there was nothing to read, is
-// the client's mistake, and no mistake of the server that an operator has to see.
+// Middleware in front may have parsed an unreadable form. That is the client's mistake, and
+// no mistake of the server that an operator has to see.
 func TestAMalformedFormThatWasParsedInFrontIsTheClientsMistake(t *testing.T) {
 	engine, err := idempotency.New(memstore.New(), idempotency.Global())
 	if err != nil {

@@ -23,11 +23,11 @@ import (
 
 func TestMain(m *testing.M) { redistest.Main(m) }
 
-// BenchmarkReplay4KiB compares a replay with what a service without idempotency
-// would do at least: the same response, behind one GET. The handlers alone, one
-// request at a time and many, and as a service has them: behind net/http, with
-// many clients. The two take turns, so that what else the machine does hits both,
-// and %ofGET is the median of the throughput's ratios.
+// BenchmarkReplay4KiB compares a replay with the least work of a service without
+// idempotency: the same response after one GET. The handlers alone, one request at
+// a time and many, and as in a service: with net/http and many clients. The two
+// take turns, so that what else the machine does hits both, and %ofGET is the
+// median of the throughput's ratios.
 func BenchmarkReplay4KiB(b *testing.B) {
 	body := strings.Repeat("x", 4<<10)
 	rdb := redistest.Shared(b).Client(b, func(o *redis.Options) { o.ContextTimeoutEnabled = true })

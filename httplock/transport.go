@@ -103,7 +103,7 @@ type Transport struct {
 	OnTry func(Try)
 }
 
-// Try is one of the times that a request was sent; see [Transport].
+// Try is one attempt to send a request; see [Transport].
 type Try struct {
 	// Request is the request with its Idempotency-Key.
 	Request *http.Request

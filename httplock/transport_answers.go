@@ -83,8 +83,8 @@ func (s *sending) pause(res *http.Response, a asked.Answer) (time.Duration, bool
 // grown is the pause after the tries so far, if no server asks for another.
 func (s *sending) grown() time.Duration { return min(minPause<<min(max(s.tries-1, 0), 16), maxPause) }
 
-// retryAfter returns what the header Retry-After asks for (RFC 9110, 10.2.3). A date that
-// has passed and 0 ask for nothing.
+// retryAfter returns the wait that the header Retry-After asks for (RFC 9110, 10.2.3). A date
+// that has passed and 0 ask for nothing.
 func retryAfter(res *http.Response) (time.Duration, bool) {
 	if res == nil {
 		return 0, false

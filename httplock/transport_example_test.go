@@ -42,7 +42,7 @@ func ExampleTransport() {
 		OnTry: func(try httplock.Try) { fmt.Println("try", try.Number, "status", try.Status) },
 	}}
 	// The key of the order's payment is the same after a crash of this process. Without it,
-	// each request has a key of its own.
+	// each request has its own key.
 	ctx := idempotency.WithKey(context.Background(), "order-17/payment")
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()

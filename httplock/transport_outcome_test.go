@@ -166,7 +166,7 @@ func TestAnAnswerThatBreaksOffKeepsTheKey(t *testing.T) {
 	}
 }
 
-// A response whose rest does not come must not keep the next try from being made.
+// An incomplete response must not prevent the next try.
 func TestARefusalThatDoesNotEndIsSentAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := 0

@@ -21,7 +21,7 @@ import (
 	"github.com/interlock-go/interlock/httplock"
 )
 
-// network is a listener whose connections stay in the process.
+// network is a listener with connections inside the process.
 type network struct {
 	accepted chan net.Conn
 	down     atomic.Bool
@@ -109,7 +109,7 @@ func faults(bank http.Handler, net *network) http.Handler {
 }
 
 // Of 2,000 payments each has one effect, though much breaks on the way. No payment that was
-// made is told as failed: it is answered, or told as unknown.
+// made is reported as failed: it is answered, or reported as unknown.
 func TestPaymentsThroughTransportTakePlaceOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		engine, err := idempotency.New(memstore.New(), idempotency.Global())

@@ -9,7 +9,7 @@ import (
 	"github.com/interlock-go/interlock/internal/adaptertest"
 )
 
-// The middleware is on a group, and on a route of it behind StripPrefix.
+// The middleware is on a group, and on a route of it below StripPrefix.
 func TestIdempotentTwiceWithAStrippedPrefixBetween(t *testing.T) {
 	adaptertest.LogTo(t)
 	engine, runs := adaptertest.Engine(t), 0

@@ -1,5 +1,5 @@
-// Package interlockdebug is a page that shows the locks of one process: what it holds
-// and for how long, which callers wait, the counts and latencies of each rule, the last
+// Package interlockdebug is a page that shows the locks of one process: its holds and
+// their ages, which callers wait, the counts and latencies of each rule, the last
 // losses, and the claims of idempotent endpoints that are not settled.
 //
 //	observer := interlockdebug.NewObserver()
@@ -14,7 +14,7 @@
 // application/json gets the same as JSON ([Snapshot]).
 //
 // The page must not stand on a public address: it asks no client for its name, and
-// says how the service works and what it does at the moment. Serve it on the loopback
-// interface or on a port for operators, or behind the service's own authentication.
+// shows how the service works and its present activity. Serve it on the loopback
+// interface or on a port for operators, or under the service's own authentication.
 // Keys are shown as hashes (core.Hashed), unless [ShowKeys] is given.
 package interlockdebug

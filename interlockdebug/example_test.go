@@ -11,7 +11,7 @@ import (
 	"github.com/interlock-go/interlock/interlockdebug"
 )
 
-// The page stands on a mux of its own, for operators alone.
+// The page has its own mux, for operators alone.
 func Example() {
 	debug, store := http.NewServeMux(), memstore.New()
 	observer := interlockdebug.NewObserver()

@@ -42,9 +42,9 @@ func Observed(o *Observer) Option {
 	}
 }
 
-// ShowKeys shows the keys of locks beside their hashes. Keys often name customers: who
-// sees the page sees them. Principals and idempotency keys are never shown. Default:
-// hashes alone.
+// ShowKeys shows the keys of locks in addition to their hashes. Keys often name
+// customers: who sees the page sees them. Principals and idempotency keys are never
+// shown. Default: hashes alone.
 func ShowKeys() Option { return func(p *page) { p.showKeys = true } }
 
 // page is the handler.

@@ -35,7 +35,7 @@ type Observer struct {
 // NewObserver returns an [Observer] that has seen nothing.
 func NewObserver() *Observer { return &Observer{rules: map[string]*rule{}} }
 
-// rule is what is counted for one rule.
+// rule has the counts of one rule.
 type rule struct {
 	granted, reentered, contended, handedOver int64
 	renewed, renewalsFailed                   int64
@@ -94,7 +94,7 @@ func (o *Observer) unlocked(name string) observe.Observation {
 	}
 }
 
-// rule returns what is counted for a rule. Called with the mutex held.
+// rule returns the counts of a rule. Called with the mutex held.
 func (o *Observer) rule(name string) *rule {
 	r := o.rules[name]
 	if r == nil && len(o.rules) >= maxRules {

@@ -166,7 +166,7 @@ func TestThePageShowsWhatIsHeldAndCountsWhatHappened(t *testing.T) {
 	})
 }
 
-// failing is a store whose renewals fail, or find no lock.
+// failing is a store with renewals that fail, or find no lock.
 type failing struct {
 	core.Store
 	mu  sync.Mutex

@@ -16,13 +16,13 @@ import (
 // maxRows is how many locks, and how many claims, are listed.
 const maxRows = 1000
 
-// Snapshot is what the page shows, and its JSON. Times are in UTC, durations in
-// seconds. Fields may be added to it.
+// Snapshot is the content of the page, and its JSON. Times are in UTC, durations in seconds.
+// Fields may be added to it.
 type Snapshot struct {
 	Time    time.Time `json:"time"`
 	Host    string    `json:"host"`
 	Process int       `json:"pid"`
-	// KeysShown says that keys are shown beside their hashes ([ShowKeys]).
+	// KeysShown says that keys are shown in addition to their hashes ([ShowKeys]).
 	KeysShown bool `json:"keys_shown"`
 	// Observed says that there is an [Observer]. Without one Rules and Losses are
 	// empty, and no waiting times are known.
@@ -32,8 +32,8 @@ type Snapshot struct {
 	// for one or ask for it.
 	Held    int `json:"held"`
 	Waiting int `json:"waiting"`
-	// Locks are these locks, the oldest first and behind them the locks that are only
-	// waited for: 1,000 at most.
+	// Locks are these locks, the oldest first, then the locks that are only waited for: 1,000
+	// at most.
 	Locks []Lock `json:"locks"`
 	Rules []Rule `json:"rules"`
 	// Losses are the last 20, the newest first.
@@ -66,7 +66,7 @@ type Lock struct {
 	OldestWaitSeconds float64 `json:"oldest_wait_seconds,omitempty"`
 }
 
-// Rule is what was counted for one rule since the process began.
+// Rule has the counts of one rule since the process began.
 type Rule struct {
 	Rule           string           `json:"rule"`
 	Waiting        int              `json:"waiting"` // now
@@ -125,8 +125,7 @@ type Claim struct {
 	LeftSeconds float64 `json:"left_seconds,omitempty"`
 }
 
-// snapshot reads everything, one after the other: the parts may differ by what has
-// happened meanwhile.
+// snapshot reads everything, one after the other: the parts may differ by events in between.
 func (p *page) snapshot() *Snapshot {
 	now := time.Now()
 	s := &Snapshot{
@@ -231,8 +230,7 @@ func (p *page) key(key string) string {
 	return ""
 }
 
-// errorText is what is shown of an error: its root cause, and not that if it tells a
-// key that is not shown.
+// errorText is the shown text of an error: its root cause, unless that contains a hidden key.
 func (p *page) errorText(err error, key string) string {
 	if err == nil {
 		return ""

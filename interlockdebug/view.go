@@ -31,7 +31,7 @@ func digest(text string) string {
 	return base64.StdEncoding.EncodeToString(sum[:])
 }
 
-// view is what the template gets.
+// view is the data of the template.
 type view struct {
 	*Snapshot
 	Refresh int // seconds; 0: the page stays as it is

@@ -15,7 +15,7 @@ const bold = font.WeightBold
 // Bars is a panel of bars that lie below one another.
 type Bars struct {
 	Head string
-	Axis string // what the length is, with its unit
+	Axis string // quantity and unit of the length
 	Bars []Bar  // from top to bottom
 	// Nameless leaves the names out, where they stand at the panel to the left.
 	Nameless bool
@@ -23,7 +23,7 @@ type Bars struct {
 	Max      float64              // the end of the axis, if that is beyond the longest bar
 }
 
-// Bar is a bar and what is written at its end.
+// Bar is a bar and the text at its end.
 type Bar struct {
 	Name   string
 	Strong bool      // written bold
@@ -141,7 +141,7 @@ func (b *barPlot) Plot(c draw.Canvas, p *plot.Plot) {
 	c.StrokeLine2(draw.LineStyle{Color: faint, Width: 1}, tx(0), c.Min.Y, tx(0), c.Max.Y)
 }
 
-// GlyphBoxes makes room for the texts beside the bars.
+// GlyphBoxes makes room for the texts of the bars.
 func (b *barPlot) GlyphBoxes(p *plot.Plot) (boxes []plot.GlyphBox) {
 	for i := range b.Bars {
 		bar := &b.Bars[i]

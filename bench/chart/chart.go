@@ -1,7 +1,7 @@
 // Package chart draws the pictures of the benchmark's report as SVG: bars and lines
 // in panels side by side, on a card that is readable on a light page and on a dark
 // one. The same figures give the same bytes, so a picture under version control
-// changes only with what it shows.
+// changes only with its data.
 package chart
 
 import (
@@ -48,7 +48,7 @@ type Key struct {
 	Line bool // as a line, else as a square
 }
 
-// Panel is what stands beside others in a picture: [Bars] or [Lines].
+// Panel is one part of a picture: [Bars] or [Lines].
 type Panel interface {
 	// head is the title of the panel.
 	head() string
@@ -94,7 +94,7 @@ func (f *Figure) SVG() ([]byte, error) {
 	return f.finish(canvas)
 }
 
-// background fills the card, whose corners are round.
+// background fills the card, which has round corners.
 func background(c draw.Canvas) {
 	const r = 8
 	a, b := c.Min.Add(vg.Point{X: 0.5, Y: 0.5}), c.Max.Sub(vg.Point{X: 0.5, Y: 0.5})

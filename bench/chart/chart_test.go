@@ -160,8 +160,8 @@ func TestTheDarkSchemeReplacesEveryTone(t *testing.T) {
 	}
 }
 
-// What WCAG 2.1 asks for: 4.5 for text, 3 for what is drawn (1.4.3, 1.4.11). The two
-// palest steps of a measure, and a second part, lie beside others that are darker.
+// WCAG 2.1 asks for a contrast of 4.5 for text and 3 for graphics (1.4.3, 1.4.11). The two
+// palest steps of a measure, and a second part, touch darker tones.
 func TestTonesStandOutOnBothCards(t *testing.T) {
 	seen := map[uint32]bool{}
 	for _, tone := range tones {

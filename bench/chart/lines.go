@@ -14,7 +14,7 @@ import (
 // Lines is a panel of lines.
 type Lines struct {
 	Head   string
-	Axis   string // what is to the right, with its unit
+	Axis   string // quantity and unit of X
 	X, Y   Scale
 	Series []Series // the last is drawn on top
 	// Named writes the name of each line at its right end.
@@ -24,7 +24,7 @@ type Lines struct {
 // Scale is an axis.
 type Scale struct {
 	Log      bool
-	Min, Max float64   // both 0 for what the lines need
+	Min, Max float64   // both 0 for the range of the lines
 	At       []float64 // where a value is written; nil for round ones
 	Text     func(float64) string
 }
@@ -102,8 +102,8 @@ func (s *Scale) apply(axis *plot.Axis, values []float64) {
 	axis.Tick.Marker = ticks
 }
 
-// logarithmic returns powers of ten from low to high, and where those are few what
-// is two and five times as much.
+// logarithmic returns powers of ten from low to high, and two and five times these where they
+// are few.
 func logarithmic(low, high float64) (ticks []float64) {
 	factors := []float64{1}
 	if high/low < 200 {
@@ -188,7 +188,7 @@ func (l *linePlot) writeNames(c draw.Canvas, ty func(float64) vg.Length) {
 		names[i].y = max(names[i].y, names[i-1].y+apart)
 	}
 	top := c.Max.Y
-	for _, n := range slices.Backward(names) { // and down again what is above the panel
+	for _, n := range slices.Backward(names) { // and move names above the panel down again
 		n.y = min(n.y, top)
 		top = n.y - apart
 		c.FillText(n.s.style(), vg.Point{X: c.Max.X + fromEnd, Y: n.y}, n.s.Name)

@@ -20,12 +20,12 @@ var (
 	frame = Tone{0xD0D7DE, 0x30363D}
 	grid  = Tone{0xE6EAEE, 0x2A3038}
 	ink   = Tone{0x1F2328, 0xE6EDF3} // text
-	faint = Tone{0x59636E, 0x9AA4AF} // text beside it
+	faint = Tone{0x59636E, 0x9AA4AF} // secondary text
 )
 
-// The tones of what is shown. Blue to Pink are after the palette of Okabe and Ito
-// (Color Universal Design, 2008), which readers with any colour vision can tell
-// apart; some are darker here, because the originals are too pale for lines on white.
+// The tones of the data. Blue to Pink are after the palette of Okabe and Ito (Color
+// Universal Design, 2008), which readers with any colour vision can tell apart; some
+// are darker here, because the originals are too pale for lines on white.
 var (
 	Blue   = Tone{0x0072B2, 0x58B4F0}
 	Orange = Tone{0xB87400, 0xE69F00}

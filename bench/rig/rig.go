@@ -1,5 +1,5 @@
-// Package rig starts the Redis servers of the benchmarks, outside of a test, and reads what
-// they have done.
+// Package rig starts the Redis servers of the benchmarks, outside of a test, and reads their
+// counters.
 package rig
 
 import (
@@ -12,8 +12,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// host lets redistest start its servers outside of a test: it is as much of a
-// testing.TB as that needs. What it does not have panics, which Start turns into an error.
+// host lets redistest start its servers outside of a test: it is as much of a testing.TB as
+// that needs. Any other method panics, and Start turns the panic into an error.
 type host struct {
 	testing.TB
 	ctx      context.Context

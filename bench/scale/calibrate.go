@@ -33,8 +33,8 @@ type calibration struct {
 	d            *deployment
 }
 
-// alone is many processes whose requests seldom meet in a pipeline, and together
-// one whose requests do.
+// alone is many processes: their requests seldom share a pipeline. together is one process:
+// its requests do.
 var (
 	alone    = workload{processes: 128, callers: 2}
 	together = workload{processes: 1, callers: 512}
@@ -78,8 +78,8 @@ func (c *calibration) cells(all ...workload) error {
 	return nil
 }
 
-// measure drives a workload on a fresh fleet and returns what the servers did
-// meanwhile and how many connections they had.
+// measure drives a workload on a fresh fleet and returns the servers' load meanwhile and
+// their number of connections.
 func (c *calibration) measure(w workload) (o outcome, did load, clients float64, err error) {
 	idle, err := c.d.read(c.ctx)
 	if err != nil {
@@ -117,8 +117,8 @@ func (c *calibration) pairs(w workload) error {
 		in, out := pairBytes(max(w.key, shortKey), c.d.clusters)
 		c.table.add(name, "bytes in a pair", in, did.in/n, nearly)
 		if c.d.replicas == 0 {
-			// Replies are so short that the topology and what a new connection
-			// is told count where the pairs are few.
+			// Replies are so short that the topology and the greeting of a new connection
+			// count where the pairs are few.
 			c.table.add(name, "bytes out a pair", out, did.out/n, roughly)
 		} else {
 			c.table.note(name, "bytes out a pair, with those to the replica", did.out/n)
@@ -305,14 +305,14 @@ func (c *calibration) memory() error {
 // inUse is the heap after a collection.
 func inUse() float64 {
 	runtime.GC()
-	runtime.GC() // what the first one only finalized
+	runtime.GC() // the first only finalized some objects
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	return float64(m.HeapAlloc)
 }
 
-// connecting measures what the first request of a process costs the servers, on
-// which its connections are made: after a failover all come at once.
+// connecting measures the servers' cost of a process's first request, which makes its
+// connections: after a failover all processes connect at once.
 func (c *calibration) connecting() error {
 	const processes = 64
 	f, err := newFleet(c.ctx, processes, c.d.open)
@@ -333,14 +333,14 @@ func (c *calibration) connecting() error {
 	return errors.Join(err, err2, f.stop(c.ctx))
 }
 
-// expiring measures what it costs a server that a fence's time has ended.
+// expiring measures a server's cost of a fence that expires.
 func (c *calibration) expiring() error {
 	const keys, life = 100_000, 4 * time.Second
 	if c.d.clusters {
 		return nil // it is the same there
 	}
 	rdb := c.d.admins[0]
-	// What was measured before has left fences, which would expire meanwhile.
+	// Earlier measurements have left fences, which would expire meanwhile.
 	if err := rdb.FlushAll(c.ctx).Err(); err != nil {
 		return err
 	}

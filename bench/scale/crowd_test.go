@@ -22,8 +22,8 @@ import (
 // first of a release depends on there being one.
 const oneWay = 100 * time.Microsecond
 
-// bounded is a store in memory whose list has room for as many processes as the lists of
-// stores on servers have.
+// bounded is a store in memory. Its list has room for as many processes as the lists of
+// stores on servers.
 type bounded struct {
 	*memstore.Store
 

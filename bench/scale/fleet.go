@@ -60,7 +60,7 @@ func (f *fleet) holdEach(ctx context.Context, w workload, each int) error {
 	})
 }
 
-// release gives up what is held.
+// release gives up all leases.
 func (f *fleet) release(ctx context.Context) error {
 	leases := f.leases
 	f.leases = nil
@@ -102,7 +102,7 @@ func newFleet(ctx context.Context, n int, open func() (core.Store, func() error,
 	return f, nil
 }
 
-// stop releases what is held and closes all lockers and stores.
+// stop releases all leases and closes all lockers and stores.
 func (f *fleet) stop(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 	defer cancel()
@@ -123,8 +123,8 @@ type outcome struct {
 	least    float64       // the smallest share of a process, of what each should have
 }
 
-// drive runs a workload on the fleet: for a while to warm up, then for the window,
-// at whose begin and end it calls mark.
+// drive runs a workload on the fleet: for a while to warm up, then for the window. It calls
+// mark at the beginning and the end of the window.
 func (f *fleet) drive(ctx context.Context, w workload, warm, window time.Duration, mark func() error) (outcome, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

@@ -1,7 +1,7 @@
-// Command scale confirms the cost model of docs/costs.md on real Redis servers, with
-// many lockers, each a process of its own to the others. It prints what the model says
-// beside what was measured, as Markdown, and ends with status 1 if they differ by more than
-// they may.
+// Command scale confirms the cost model of docs/costs.md on real Redis servers, with many
+// lockers; each locker is a separate process to the others. It prints the figures of the
+// model and the measured figures as Markdown, and ends with status 1 if they differ by more
+// than allowed.
 package main
 
 import (

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// What the model takes from the implementation: the constants of core and of
-// core/redisstore, which are not exported because no other code needs them.
+// The model repeats these constants of core and core/redisstore, which are not exported
+// because no other code needs them.
 const (
 	turnTime  = 20 * time.Millisecond // for how long a process passes a lock among its own callers
 	grace     = 5 * time.Millisecond  // what a waiting process leaves each one before it
@@ -23,13 +23,13 @@ const (
 	cmdEnlist  = 6 // the same and HSET
 	cmdRelease = 3 // EVALSHA HMGET DEL
 	cmdTell    = 1 // PUBLISH
-	cmdKeep    = 2 // HSET PEXPIRE: the lock is kept for those whose turn it is
+	cmdKeep    = 2 // HSET PEXPIRE: the lock is kept for the next in turn
 	cmdFence   = 1 // SET: the last token of a hand-off
 	cmdOffer   = 3 // TIME SET PUBLISH: the lock is offered to the first of these
 	cmdPass    = 4 // EVALSHA HMGET HMGET DEL: the release of a lock that was offered
-	cmdClaim   = 7 // EVALSHA HMGET EXISTS TIME HSET PEXPIRE, and HMGET behind it
+	cmdClaim   = 7 // EVALSHA HMGET EXISTS TIME HSET PEXPIRE, then HMGET
 	cmdCommit  = 4 // EVALSHA HMGET HSET PEXPIRE
-	cmdReplay  = 3 // EVALSHA HMGET, and HMGET behind it
+	cmdReplay  = 3 // EVALSHA HMGET, then HMGET
 )
 
 // pairCommands is what a lock and its release cost where no other caller wants the
@@ -37,10 +37,10 @@ const (
 // and TIME are per call.
 func pairCommands(share float64) float64 { return 6 + 3/share }
 
-// shortTurn is the least that a section costs if each of several processes wants
-// the key with one caller at a time: the release with its announcement, which is the
-// grant where the lock is offered, and the try with which the process that has had it
-// gets into the list again.
+// shortTurn is the least that a section costs if each of several processes wants the
+// key with one caller at a time: the release with its announcement, which is the
+// grant where the lock is offered, and the try of the former holder, which enters the
+// list again.
 func shortTurn(cluster bool) int {
 	if cluster {
 		return cmdTurn + cmdEnlist + cmdRelease + cmdKeep + cmdTell
@@ -73,8 +73,8 @@ func turnLength(section time.Duration) time.Duration {
 	return time.Duration(math.Ceil(float64(turnTime)/float64(section))) * section
 }
 
-// pairBytes is what a lock and its release are on the wire, each in a call of
-// its own, for a key of so many bytes. The replies are a token and a 1.
+// pairBytes is the size of a lock and its release on the wire, each in a separate call, for a
+// key of so many bytes. The replies are a token and a 1.
 func pairBytes(key int, cluster bool) (in, out float64) {
 	lock, publish := key+len("interlock:{}"), len("PUBLISH")
 	if cluster {
@@ -111,7 +111,7 @@ var refusalBytes = wire(idBytes+1+5) + len(":30000\r\n:1\r\n")
 // listed is how many of n waiting processes the list has room for.
 func listed(n int) int { return min(n, listRoom) }
 
-// wire is the length of a command or message whose parts are so long (RESP).
+// wire is the length of a command or message with parts of these lengths (RESP).
 func wire(parts ...int) int {
 	total := len("*\r\n") + len(strconv.Itoa(len(parts)))
 	for _, n := range parts {

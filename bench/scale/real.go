@@ -87,7 +87,7 @@ func (d *deployment) store() (*redisstore.Store, func() error, error) {
 	return s, func() error { return errors.Join(s.Close(), rdb.Close()) }, nil
 }
 
-// load is what the servers have done, all together.
+// load is the work of all servers together.
 type load struct {
 	commands  float64 // the commands of scripts too, INFO not
 	requests  float64 // EVALSHA
@@ -158,8 +158,8 @@ func (l *load) take(name, value string) {
 	}
 }
 
-// minus is what was done between two readings. What INFO itself has told at the
-// first one was counted behind it.
+// minus is the work between two readings. Redis counted the output of the first INFO after
+// that INFO.
 func (l load) minus(o load) load {
 	return load{
 		commands: l.commands - o.commands, requests: l.requests - o.requests,

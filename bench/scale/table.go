@@ -8,13 +8,13 @@ import (
 
 // How far a measurement may be from the model.
 const (
-	exactly = 0.02 // what is counted
-	nearly  = 0.10 // what is counted over a time
+	exactly = 0.02 // counts
+	nearly  = 0.10 // counts over a time
 	roughly = 0.30 // what depends on when a busy machine wakes whom
 	loosely = 0.50 // times, which such a machine only makes longer
 )
 
-// table is the report: what the model says beside what was measured.
+// table is the report: the figures of the model and the measured figures.
 type table struct {
 	rows []row
 }

@@ -23,9 +23,8 @@ type command struct {
 	name  string
 	args  string // how its arguments are named in the help: "KEY"
 	short string // one line, for the list of commands
-	long  string // what it does, and its exit codes where they are its own
-	// examples are command lines, without the tool's name, each with a line that says
-	// what it does.
+	long  string // its purpose, and its exit codes if it has some
+	// examples are command lines, without the tool's name, each with a line of explanation.
 	examples [][2]string
 	// dashed says that the command has one argument, and that what follows it, or "--", goes
 	// into call.after.
@@ -39,7 +38,7 @@ type command struct {
 	// brief says that the command asks little, and is to end soon where Redis does not
 	// answer.
 	brief bool
-	// lists, unless empty, is a first argument with which the command asks much.
+	// lists, unless empty, is a first argument that makes the command read much.
 	lists string
 	// offline says that the command needs no Redis, and takes no flags for it.
 	offline bool
@@ -67,7 +66,7 @@ type call struct {
 }
 
 // parse reads a command line. It returns no command if help was asked for, which it has
-// printed then. Flags may stand before and behind arguments; the flags of the connection
+// printed then. Flags may stand before and after arguments; the flags of the connection
 // before the command, too.
 func (c *call) parse(args []string) (*command, error) {
 	global := c.flags("interlock")

@@ -53,8 +53,8 @@ func fromEnvironment(env func(string) string) *connection {
 	return c
 }
 
-// define defines the flags, with what is known so far as defaults. The URL is shown by
-// none of them: it may hold a password.
+// define defines the flags, with the values so far as defaults. The URL is shown by none of
+// them: it may hold a password.
 func (c *connection) define(fs *flag.FlagSet) {
 	fs.Func("url", "`redis://[user@]host:port[/db]` or rediss://, with the parameters of go-redis's ParseURL",
 		func(s string) error { c.url = s; return nil })

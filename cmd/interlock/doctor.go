@@ -95,7 +95,7 @@ func printReport(w io.Writer, r *fleet.Report) error {
 	return nil
 }
 
-// or shows what is not known.
+// or shows the unknown parts.
 func or(s string) string {
 	if s == "" || s == " " {
 		return "unknown"

@@ -207,7 +207,7 @@ func (o *settling) list(ctx context.Context, c *call) error {
 	return t.flush()
 }
 
-// resolution is what the flags say that was found out.
+// resolution is the outcome that the flags give.
 func (o *settling) resolution() (admin.Resolution, error) {
 	switch {
 	case o.not == (o.status >= 0):

@@ -10,7 +10,7 @@ import (
 	"github.com/interlock-go/interlock/cmd/interlock/internal/show"
 )
 
-// No process has such a lock, and Redis refuses it to all but those that are dead.
+// No process has such a lock, and Redis refuses it to all but the dead processes.
 func TestALockThatIsKeptIsShownWaitedForAndFreed(t *testing.T) {
 	s := alone(t)
 	keep := func() {

@@ -307,7 +307,7 @@ func TestAListThatFailsAtOnceHasNoHeader(t *testing.T) {
 	}
 }
 
-// The address in the error of a Cluster is one of several that were asked.
+// The error of a Cluster names one of several addresses that were asked.
 func TestAnErrorNamesTheServersThatWereAsked(t *testing.T) {
 	if r := want(t, exitFailed, "-cluster", "-addr", "127.0.0.1:1,127.0.0.1:2", "doctor"); !strings.Contains(r.stderr, "asked: Cluster 127.0.0.1:1,127.0.0.1:2") {
 		t.Errorf("%q; want the topology", r.stderr)

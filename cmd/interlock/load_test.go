@@ -19,7 +19,7 @@ import (
 )
 
 // BenchmarkLs lists 100,000 locks while another client sets and gets keys. It reports that
-// client's p99 without and beside ls, and the memory of ls.
+// client's p99 without ls and during ls, and the memory of ls.
 //
 //	go test -tags=integration,long -run=- -bench=BenchmarkLs -benchtime=1x ./cmd/interlock
 func BenchmarkLs(b *testing.B) {
@@ -80,7 +80,7 @@ func BenchmarkLs(b *testing.B) {
 	}
 }
 
-// p99 measures commands until what runs beside them has ended.
+// p99 measures commands until the parallel work has ended.
 func p99(b *testing.B, rdb *redis.Client, beside func(context.Context), within time.Duration) time.Duration {
 	b.Helper()
 	ctx, cancel := context.WithTimeout(b.Context(), within)

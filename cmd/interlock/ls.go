@@ -122,7 +122,7 @@ func (o *listing) run(ctx context.Context, c *call) error {
 
 // stream prints the locks as they come.
 func (o *listing) stream(ctx context.Context, f *fleet.Fleet, pattern string, c *call) error {
-	const block = 200 // in which columns stand below each other
+	const block = 200 // aligns columns
 	table := newTable(c.stdout, "KEY", "HOLDER", "TOKEN", "LEASE LEFT", "HELD FOR", "WAITERS", "HASH")
 	n, place := 0, terminal(c.stdout)
 	for l, err := range f.Locks(ctx, pattern) {
@@ -233,7 +233,7 @@ func (o *listing) refresh(ctx context.Context, c *call, f *fleet.Fleet, pattern 
 		if err != nil {
 			text = fmt.Appendf(text, "%s  %s\n", time.Now().Format(time.TimeOnly), cut(display.Message(inWords(err)), problemWidth))
 		}
-		if place { // home, each line to its end, and what is below
+		if place { // home, each line to its end, and the rest
 			text = append([]byte("\x1b[H"), bytes.ReplaceAll(text, []byte("\n"), []byte("\x1b[K\n"))...)
 			text = append(text, "\x1b[J"...)
 		}
@@ -248,7 +248,7 @@ func (o *listing) refresh(ctx context.Context, c *call, f *fleet.Fleet, pattern 
 	}
 }
 
-// terminal reports whether what is written is shown at once.
+// terminal reports whether output is shown at once.
 func terminal(w io.Writer) bool {
 	f, ok := w.(*os.File)
 	if !ok {
@@ -278,7 +278,7 @@ const (
 	watchFrame = 5
 )
 
-// cut shortens a text for a terminal. What is cut off cannot be typed in another command.
+// cut shortens a text for a terminal. A cut key cannot be typed in another command.
 func cut(text string, width int) string {
 	if runes := []rune(text); len(runes) > width {
 		return string(runes[:width-1]) + "…"

@@ -99,7 +99,7 @@ func (c *call) carryOut(ctx context.Context) error {
 	return err
 }
 
-// exitError is an error with an exit code of its own. If err is nil, nothing is printed.
+// exitError is an error with an exit code. If err is nil, nothing is printed.
 type exitError struct {
 	code int
 	err  error

@@ -118,7 +118,7 @@ func release(ctx context.Context, c *call, token int64, now bool) error {
 	return err
 }
 
-// attentive returns an error if the holder with a token would not be told at once that its lock
+// attentive returns an error if the holder with a token would not learn at once that its lock
 // is released.
 func (c *call) attentive(ctx context.Context, f *fleet.Fleet, key string, token int64) error {
 	l, err := f.Inspect(ctx, key)

@@ -22,7 +22,7 @@ import (
 	"github.com/interlock-go/interlock/internal/redistest"
 )
 
-// varying is what differs from call to call in what the tool prints.
+// varying matches the parts of the tool's output that differ from call to call.
 var varying = []struct {
 	find *regexp.Regexp
 	put  string
@@ -46,7 +46,7 @@ func even(text string) string {
 	return text
 }
 
-// step is a command line of the document, and what it prints.
+// step is a command line of the document, and its output.
 type step struct{ line, prints string }
 
 // steps reads the examples of docs/tool.md.
@@ -74,7 +74,7 @@ func steps(t *testing.T) (all []step) {
 	return all
 }
 
-// docs/tool.md shows what the tool prints.
+// docs/tool.md shows the output of the tool.
 func TestTheExamplesOfTheDocumentAreWhatTheToolPrints(t *testing.T) {
 	program, env := tool(t)
 	srv := redistest.Start(t)
@@ -130,7 +130,7 @@ func sorted(text string) string {
 	return strings.Join(lines, "\n")
 }
 
-// scene makes what the examples show, and returns the token of account/42.
+// scene makes the locks of the examples, and returns the token of account/42.
 func scene(s *servers) (token int64) {
 	t := s.t
 	t.Helper()

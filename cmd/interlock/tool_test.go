@@ -138,7 +138,7 @@ func TestReleaseTakesTheGrantThatIsNamedAndNoOther(t *testing.T) {
 			t.Fatalf("lost before it was released: %v", err)
 		}
 
-		// What was shown can be typed.
+		// A shown key can be typed.
 		path, env := tool(t)
 		shell := exec.Command("sh", "-c", strings.Replace(line, "interlock", path+" "+strings.Join(s.args, " "), 1))
 		shell.Env = append(os.Environ(), env)

@@ -27,7 +27,7 @@ var versionCommand = &command{
 	},
 }
 
-// built says what was built.
+// built describes the build.
 func built() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {

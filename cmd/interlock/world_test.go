@@ -44,7 +44,7 @@ type servers struct {
 	env  []string
 }
 
-// alone returns a server of its own.
+// alone returns a new server.
 func alone(t *testing.T) *servers {
 	t.Helper()
 	return of(t, redistest.Start(t))
@@ -129,7 +129,7 @@ func decode[T any](t *testing.T, r ran) (all []T) {
 	}
 }
 
-// process makes a locker with a store of its own, as another process has.
+// process makes a locker with its own store, as another process has.
 func (s *servers) process(opts ...core.LockerOption) *core.Locker {
 	s.t.Helper()
 	store, err := redisstore.New(s.rdb)
@@ -158,7 +158,7 @@ func (s *servers) lock(l *core.Locker, key string, opts ...core.Option) *core.Le
 	return lease
 }
 
-// until calls the tool again and again, until what it prints is right.
+// until calls the tool again and again, until its output is right.
 func (s *servers) until(right func(r ran) bool, args ...string) (r ran) {
 	s.t.Helper()
 	redistest.Eventually(s.t, time.Minute, func(context.Context) error {

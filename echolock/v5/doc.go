@@ -6,18 +6,18 @@
 //	e.POST("/accounts/:id/debit", handler, echolock.Guard(debit))
 //
 // The package has the names and the options of package echolock for echo v4
-// (github.com/interlock-go/interlock/echolock), whose documentation says where the
-// middleware goes, in which order, and what clients see. A service that moves from echo v4
-// to v5 changes the import path. One program can use both packages: they share no state, and
-// a rule makes the same key in both. What is different in v5 is said here. A whole service
-// is examples/echo in the repository.
+// (github.com/interlock-go/interlock/echolock). The documentation of that package has the
+// places of the middleware, their order, and the answers to clients. A service that moves
+// from echo v4 to v5 changes the import path. One program can use both packages: they share
+// no state, and a rule makes the same key in both. This page has the differences in v5. A
+// whole service is examples/echo in the repository.
 //
 // # In the handler
 //
 // c.Request() carries the lease's context, which ends with cause [core.ErrLost] when the
 // lock can no longer be trusted. The [echo.Context] itself is not a [context.Context]. echo
 // uses it again for another request after the handler has returned: a goroutine that goes on
-// needs what it uses copied, and has no lock any more.
+// needs copies of the values that it uses, and has no lock any more.
 //
 // echo renders an error that the handler returns after the lock is released. If the text of
 // an error must be made under the lock, write the response in the handler.
@@ -27,9 +27,9 @@
 // The key holds parameters in decoded form, as in all frameworks: /accounts/%41 and
 // /accounts/A are one resource. c.Param returns the escaped form with the default router,
 // and the decoded form if [echo.RouterConfig] says UnescapePathParamValues or
-// UseEscapedPathForMatching. The middleware finds out what the router does, and makes the
-// same key under each setting. The value of a parameter that is escaped twice (%2541) is
-// decoded once.
+// UseEscapedPathForMatching. The middleware finds out the router's setting, and makes the
+// same key under each. The value of a parameter that is escaped twice (%2541) is decoded
+// once.
 //
 // # Refusals
 //

@@ -26,10 +26,10 @@ import (
 // of success and then returns an error has broken the response off: the request counts as
 // carried out, and all its clients get 409.
 //
-// Put Idempotent behind authentication. Put it inside [http.TimeoutHandler], never around
-// it: TimeoutHandler answers 503 while the handler still runs. Around it, that 503 would end
-// the claim, and a retry would run beside the handler. middleware.ContextTimeout waits for
-// the handler to return. Put it behind Idempotent, since Idempotent keeps the deadline of
+// Put Idempotent after authentication. Put it inside [http.TimeoutHandler], never around it:
+// TimeoutHandler answers 503 while the handler still runs. Around it, that 503 would end the
+// claim, and a retry would run in parallel with the handler. middleware.ContextTimeout waits
+// for the handler to return. Put it after Idempotent, since Idempotent keeps the deadline of
 // the request from the handler. [idempotency.MaxHold] bounds the handler itself.
 //
 // Options may set Skipper and Render of [Config]. The middleware is safe for concurrent use. Idempotent panics if engine
@@ -64,8 +64,8 @@ func Idempotent(engine *idempotency.Engine, opts ...Option) echo.MiddlewareFunc 
 			verdict := engine.Do(r.Context(), call, endpoint.Handler{
 				Run: func(ctx context.Context, attempt endpoint.Attempt) (endpoint.Response, bool) {
 					captured = capture.New(outer, attempt)
-					// The handler gets a response of its own. The outer one is not
-					// committed until something is sent; after a panic nothing was.
+					// The handler gets its own response. The outer one is not committed until
+					// something is sent; after a panic nothing was.
 					own := echo.NewResponse(captured, ec.Logger())
 					own.Status = res.Status
 					ec.SetResponse(own)

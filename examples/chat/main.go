@@ -5,7 +5,7 @@
 //
 // This command needs only Go. It starts a Redis-compatible server inside the process and two
 // chats, as two processes would. For each word it sends a message to the first chat, and, while
-// the answer is streamed, another one to the second chat. It prints what the client gets.
+// the answer is streamed, another one to the second chat. It prints the client's answers.
 //
 //	go run ./examples/chat -serve localhost:8080 -redis localhost:6379 -next supersede
 //
@@ -106,7 +106,7 @@ func main() {
 	}
 }
 
-// run serves a chat, or shows what the words do.
+// run serves a chat, or shows the effect of the words.
 func run(ctx context.Context, addr, server, word string) error {
 	if server == "" {
 		embedded, err := miniredis.Run()
@@ -167,7 +167,7 @@ func demonstrate(ctx context.Context, out io.Writer, store core.Store, pace time
 	return nil
 }
 
-// send sends a message, and returns what the client gets.
+// send sends a message, and returns the client's answer.
 func send(ctx context.Context, chat http.Handler, message string) string {
 	r := httptest.NewRequest(http.MethodPost, "/chats/6f9619ff-8b86-d011-b42d-00c04fc964ff/messages", strings.NewReader(message)).WithContext(ctx)
 	w := httptest.NewRecorder()

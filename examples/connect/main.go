@@ -77,7 +77,7 @@ func (s bankServer) Debit(ctx context.Context, r *bankpb.DebitRequest) (*bankpb.
 	return &bankpb.DebitResponse{Balance: balance}, nil
 }
 
-// userKey is the context key under which authentication stores the user.
+// userKey is the context key of the user, which authentication stores.
 type userKey struct{}
 
 func authenticate(next connect.ServerFunc) connect.ServerFunc {

@@ -87,7 +87,7 @@ func run(listener net.Listener, stop <-chan struct{}) error {
 	case err = <-failed:
 	case <-stop:
 	}
-	return errors.Join(err, // in this order, each with a time limit of its own
+	return errors.Join(err, // in this order, each with its own time limit
 		within(2**limit, server.Shutdown),
 		within(*limit, locker.Close),
 		store.Close(),
@@ -101,7 +101,7 @@ func within(d time.Duration, f func(context.Context) error) error {
 	return f(ctx)
 }
 
-// bank keeps balances in etcd, each with the token of the lock under which it was written.
+// bank keeps balances in etcd, each with the token of its writer's lock.
 type bank struct{ client *clientv3.Client }
 
 func (b bank) ServeHTTP(w http.ResponseWriter, r *http.Request) {

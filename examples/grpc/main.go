@@ -78,7 +78,7 @@ func (s bankServer) Debit(ctx context.Context, r *bankpb.DebitRequest) (*bankpb.
 	return &bankpb.DebitResponse{Balance: balance}, nil
 }
 
-// userKey is the context key under which authentication stores the user.
+// userKey is the context key of the user, which authentication stores.
 type userKey struct{}
 
 func authenticate(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {

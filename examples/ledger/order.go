@@ -53,7 +53,7 @@ func (o order) move(ctx context.Context, tx pgx.Tx) error {
 	return err
 }
 
-// refuse answers a request whose payment was not made.
+// refuse answers a request when its payment was not made.
 func refuse(w http.ResponseWriter, err error) {
 	switch {
 	case errors.Is(err, errAccount):

@@ -18,8 +18,8 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// The database is one in which the program may create tables. To start a server of your
-// own, with the programs of the package postgresql (on Debian they are in
+// The program may create tables in the database. To start a server of your own, with
+// the programs of the package postgresql (on Debian they are in
 // /usr/lib/postgresql/15/bin, and do not run as root):
 //
 //	initdb -D /tmp/ledger -U postgres -A trust
@@ -47,7 +47,7 @@ func main() {
 //go:embed schema.sql
 var schema string
 
-// connect runs the service on the database, in which it makes the tables of the ledger.
+// connect makes the tables of the ledger in the database, and runs the service on it.
 func connect(ctx context.Context) error {
 	pool, err := pgxpool.New(ctx, *postgres)
 	if err != nil {
@@ -84,7 +84,7 @@ func within(ctx context.Context, d time.Duration, f func(context.Context) error)
 	return f(ctx)
 }
 
-// userKey is the context key under which authentication stores the user, whose name is
+// userKey is the context key of the user, which authentication stores. The name of a user is
 // the name of an account.
 type userKey struct{}
 

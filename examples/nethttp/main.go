@@ -72,7 +72,7 @@ func (s handlers) pay(w http.ResponseWriter, r *http.Request) {
 	_, _ = fmt.Fprint(w, "paid")
 }
 
-// userKey is the context key under which authentication stores the user.
+// userKey is the context key of the user, which authentication stores.
 type userKey struct{}
 
 func authenticate(next http.Handler) http.Handler {

@@ -95,7 +95,7 @@ func (c *restConn) Invoke(ctx context.Context, _ string, args, reply any, opts .
 	if err != nil {
 		return err
 	}
-	defer func() { _ = resp.Body.Close() }() // what was read is complete, or an error
+	defer func() { _ = resp.Body.Close() }() // the body is complete, or an error
 	if resp.StatusCode >= http.StatusBadRequest {
 		// The lock's problems are urn:interlock:problem:<reason>.
 		var p problem

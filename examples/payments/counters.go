@@ -13,7 +13,7 @@ import (
 	"github.com/interlock-go/interlock/core/observe"
 )
 
-// gauge counts what is under way at the same time.
+// gauge counts the work under way at the same time.
 type gauge struct {
 	mu               sync.Mutex
 	now, most, above int // above partnerLimit

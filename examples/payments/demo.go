@@ -30,7 +30,7 @@ const (
 	// backwards is how many of the transfers go the other way. Not half of
 	// them: balances that end where they began would show nothing.
 	backwards = 80
-	processes = 3 // how often the bank runs, each time with a locker and connections of its own
+	processes = 3 // how often the bank runs, each time with a new locker and new connections
 	readers   = 30
 	writers   = 5 // clients that transfer while the readers ask for reports
 	each      = 5 // reports of each reader
@@ -56,8 +56,8 @@ type demonstration struct {
 	ends               []func(ctx context.Context) error
 }
 
-// demonstrate shows what the lock does. It returns an error if the lock did not keep
-// its promise. It writes all spans to stdout before the table.
+// demonstrate shows the effect of the lock. It returns an error if the lock did not keep its
+// promise. It writes all spans to stdout before the table.
 func demonstrate(ctx context.Context, cfg config, log *slog.Logger, stdout io.Writer) error {
 	ctx, cancel := context.WithTimeout(ctx, demoTimeout)
 	defer cancel()
@@ -195,8 +195,8 @@ func (d *demonstration) transfers(ctx context.Context, title string) *trial {
 	var mu sync.Mutex
 	t.expected = []int64{openingBalance, openingBalance}
 	t.atOnce(ctx, clients, d.clients, func(ctx context.Context, i int, c client) error {
-		// Neighbours go opposite ways for as long as there are any, so that the two
-		// orders in which the accounts are named meet all the time.
+		// Neighbours go opposite ways for as long as there are any, so that the two orders of
+		// the accounts meet all the time.
 		r, moved := &paymentspb.TransferRequest{From: d.alice, To: d.bob, Amount: 1}, int64(1)
 		if i%2 == 1 && i < 2*backwards {
 			r.From, r.To, moved = d.bob, d.alice, -1

@@ -90,7 +90,7 @@ func TestAColumnSaysWhatWentWrong(t *testing.T) {
 	}
 }
 
-// The first signal ends the accepting. What has arrived is answered.
+// The first signal ends the accepting. A request that has arrived is answered.
 func TestServing(t *testing.T) {
 	t.Parallel()
 	ctx, signal := context.WithCancel(t.Context())

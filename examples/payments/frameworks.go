@@ -12,10 +12,10 @@ import (
 )
 
 // In each framework one call puts a route under its lock. An invalid request is refused
-// before it waits for the lock, and the work runs under the lock, whose lease is in the
+// before it waits for the lock, and the work runs under the lock. The lease is in the
 // request's context.
 
-// httpRoutes is the bank on net/http, whose mux has decoded the parameters.
+// httpRoutes is the bank on net/http. Its mux has decoded the parameters.
 func httpRoutes(s *service) http.Handler {
 	mux := http.NewServeMux()
 	once := httplock.Idempotent(s.payments)
@@ -46,8 +46,8 @@ func httpRoutes(s *service) http.Handler {
 // and the table. The mode applies to the whole package, so no server sets it.
 func init() { gin.SetMode(gin.ReleaseMode) }
 
-// ginRoutes is the bank on gin. The lock is one more handler of a route, behind
-// the handler that admits and before the one that works.
+// ginRoutes is the bank on gin. The lock is one more handler of a route, after the handler
+// that admits and before the one that works.
 func ginRoutes(s *service) http.Handler {
 	engine := gin.New()
 	once := ginlock.Idempotent(s.payments)
@@ -77,7 +77,7 @@ func ginRoutes(s *service) http.Handler {
 	return engine
 }
 
-// echoRoutes is the bank on echo. The lock is a middleware of a route, behind the middleware
+// echoRoutes is the bank on echo. The lock is a middleware of a route, after the middleware
 // that admits, since the first in the list is the outermost. The lock's refusals are errors,
 // which echo's own error handler renders.
 func echoRoutes(s *service) http.Handler {

@@ -12,7 +12,7 @@ import (
 	"github.com/interlock-go/interlock/examples/payments/paymentspb"
 )
 
-// What a client is told does not depend on where it asks.
+// The answer to a client does not depend on the front end.
 func TestAllFrontEndsDoTheSame(t *testing.T) {
 	t.Parallel()
 	b := serveTest(t, asIs, ready)

@@ -33,12 +33,12 @@ func grpcFrontend(ctx context.Context, addr string, s *service) (*frontend, erro
 	server := grpc.NewServer(grpc.ChainUnaryInterceptor(
 		s.admitCall,
 		protection.Unary(),
-		s.answerCall, // behind it: what is stored is the status that the client gets
+		s.answerCall, // after it: the stored status is the client's status
 	))
 	paymentspb.RegisterPaymentsServer(server, s)
 	reflection.Register(server) // for tools such as grpcurl
-	// A rule whose field does not exist in the message fails here, at start-up, and
-	// not at the first call.
+	// A rule with a field that the message does not have fails here, at start-up, and not at
+	// the first call.
 	if err := protection.Validate(server); err != nil {
 		return nil, err
 	}
@@ -56,8 +56,8 @@ func grpcFrontend(ctx context.Context, addr string, s *service) (*frontend, erro
 			return nil
 		},
 		drain: func(ctx context.Context) error {
-			// GracefulStop waits for the calls under way without a limit of its
-			// own; Stop cancels them, and makes it return.
+			// GracefulStop waits for the calls under way without a limit; Stop cancels them,
+			// and makes it return.
 			defer context.AfterFunc(ctx, server.Stop)()
 			server.GracefulStop()
 			_ = listener.Close() // a server that was never served does not know it
@@ -81,7 +81,7 @@ func (s *service) admitCall(ctx context.Context, req any, _ *grpc.UnaryServerInf
 }
 
 // answerCall makes statuses from the bank's errors. It is outside the lock's
-// interceptor, which must see the unchanged errors of handlers, and whose own errors
+// interceptor, which must see the unchanged errors of handlers, and its own errors
 // are statuses already.
 func (s *service) answerCall(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
 	reply, err := handler(ctx, req)

@@ -45,8 +45,8 @@
 //
 // With -postgres URL the accounts and the records of payments are in PostgreSQL. A payment
 // and its record are committed in one transaction. No crash leaves a payment of unknown
-// outcome then, and the bank needs no references by which it recognizes payments. The
-// locks stay in Redis.
+// outcome then, and the bank needs no references to recognize payments. The locks stay in
+// Redis.
 //
 // With -otel stdout the command also prints the OpenTelemetry spans of the locks, each as
 // one line of JSON (it begins with a brace). The spans come after the "listening" lines,
@@ -56,8 +56,8 @@
 // payment (see payment.go).
 //
 // The files: service.go opens the locker and the idempotency engine, and declares the
-// rules; store.go opens what is below them. operations.go has what the bank does, in the
-// messages of the proto, and payment.go what it does with a payment. rest.go makes these
+// rules; store.go opens the stores. operations.go has the operations of the bank, in the
+// messages of the proto, and payment.go the steps of a payment. rest.go makes these
 // messages of HTTP requests, and frameworks.go puts the rules in front of the routes;
 // grpc.go gets the rules from the proto. demo.go and trial.go make the tables. Package
 // bank has the accounts; of locks it knows only the fencing tokens.

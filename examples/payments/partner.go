@@ -88,7 +88,7 @@ func (c *partnerClient) rate(ctx context.Context, id string) (string, error) {
 		}
 		return "", fmt.Errorf("%w: %w", errPartner, err)
 	}
-	defer func() { _ = resp.Body.Close() }() // what was read is complete, or an error
+	defer func() { _ = resp.Body.Close() }() // the body is complete, or an error
 	var answer struct{ Rating string }
 	if err := json.NewDecoder(resp.Body).Decode(&answer); err != nil || answer.Rating == "" {
 		return "", fmt.Errorf("%w: %s, %w", errPartner, resp.Status, err)

@@ -134,7 +134,7 @@ func (s *service) Pay(ctx context.Context, _ *paymentspb.PayRequest) (*paymentsp
 // runs the payment again, even if this process dies.
 func mark(ctx context.Context) error {
 	err := idempotency.MarkEffect(ctx)
-	switch { // nothing has changed, and the client may be told so
+	switch { // nothing has changed, and the answer may say so
 	case errors.Is(err, core.ErrUnavailable): // the ledger is in the same Redis
 		return fmt.Errorf("%w: %w", bank.ErrUnavailable, err)
 	case errors.Is(err, core.ErrLost): // noticed here first, before ctx has ended
@@ -189,7 +189,7 @@ type refusal struct {
 	status int
 	code   codes.Code
 	reason string // ends the type of a REST problem, and is the reason of gRPC's ErrorInfo
-	text   string // what the client may read
+	text   string // the text for the client
 }
 
 // refusals has the errors of the bank, of admission and of the partner.
@@ -210,7 +210,7 @@ func refusalFor(err error) refusal {
 	for _, r := range refusals {
 		if errors.Is(err, r.err) {
 			if r.text = r.err.Error(); r.status == http.StatusBadRequest {
-				r.text = err.Error() // it says what is accepted
+				r.text = err.Error() // it names the accepted values
 			}
 			return r
 		}

@@ -17,8 +17,8 @@ import (
 	"github.com/interlock-go/interlock/examples/payments/paymentspb"
 )
 
-// The REST interface is the same on net/http, gin and echo. This file has what they
-// share, and frameworks.go connects each route with its lock.
+// The REST interface is the same on net/http, gin and echo. This file has their common code,
+// and frameworks.go connects each route with its lock.
 
 // input is a request of any of the frameworks.
 type input struct {
@@ -39,7 +39,7 @@ func (in input) number(name string) int64 {
 type route struct {
 	method, path string
 	guard        *core.Guard // its lock; nil: it has none, or the engine of the payments takes it
-	once         bool        // behind the engine
+	once         bool        // after the engine
 	admit        func(in input) (*http.Request, error)
 	run          func(in input) (proto.Message, error) // under the lock
 }

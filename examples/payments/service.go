@@ -88,7 +88,7 @@ func open(ctx context.Context, cfg config, tel *telemetry, commands *commandCoun
 	if err := s.connectPartner(ctx, cfg.partner); err != nil {
 		return nil, err
 	}
-	store, err := redisstore.New(s.rdb, redisstore.Logger(log), redisstore.Timeout(cfg.patience)) //nolint:contextcheck // what it does in the background outlives ctx
+	store, err := redisstore.New(s.rdb, redisstore.Logger(log), redisstore.Timeout(cfg.patience)) //nolint:contextcheck // its background work outlives ctx
 	if err != nil {
 		return nil, err
 	}
@@ -126,10 +126,11 @@ func open(ctx context.Context, cfg config, tel *telemetry, commands *commandCoun
 	return s, err
 }
 
-// close ends what the front ends use, in the order of docs/operations.md: first it
-// waits for running requests and stores their answers, then it waits for the locks that
-// are still held, then it closes the store and the connections. Each wait has a bound
-// of its own: a slow step cuts no other short. Of ctx it uses only the values.
+// close ends the locker, the engine and the store of the front ends, in the order of
+// docs/operations.md: first it waits for running requests and stores their answers,
+// then it waits for the locks that are still held, then it closes the store and the
+// connections. Each wait has its own bound: a slow step cuts no other short. Of ctx it
+// uses only the values.
 func (s *service) close(ctx context.Context) error {
 	var errs []error
 	if s.payments != nil {

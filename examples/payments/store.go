@@ -47,7 +47,8 @@ func (cfg *config) embed() (stop func() error, err error) {
 	return func() error { embedded.Close(); return nil }, nil
 }
 
-// connect makes a client of the configured Redis. commands, unless nil, counts what is sent.
+// connect makes a client of the configured Redis. commands, unless nil, counts the commands
+// sent.
 func (s *service) connect(ctx context.Context, cfg config, commands *commandCounter) error {
 	redis.SetLogger(redisLogger{s.log})
 	// A handler's commands must not outlast its lease: they end with its

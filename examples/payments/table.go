@@ -38,7 +38,7 @@ var (
 	want    = row{"expected balance", func(t *trial) string { return sums(t.expected) }}
 )
 
-// verdict is the last row of a table: what it is if something went wrong.
+// verdict is the last row of a table, which names the fault if something went wrong.
 func verdict(lost string) row {
 	return row{"", func(t *trial) string {
 		switch {
@@ -62,7 +62,7 @@ func table(b *strings.Builder, width int, trials []*trial, rows ...row) {
 	}
 }
 
-// tables prints what the demonstration has shown.
+// tables prints the results of the demonstration.
 func tables(cfg config, where string, changes, reports, ratings []*trial, payments *trial) string {
 	b := &strings.Builder{}
 	fmt.Fprintf(b, "A bank that reads a balance, works for %v, and writes it back.\n", cfg.work)

@@ -19,7 +19,7 @@ type trial struct {
 	asked   int
 	done    int
 	by      map[string]int // done, by front end
-	refused int            // the lock was busy: not done, and the client was told
+	refused int            // the lock was busy: not done, and the answer said so
 	failed  error          // an answer of another kind
 
 	wrong              int64 // updates lost, sums that were never there, calls above the contract, payments made twice

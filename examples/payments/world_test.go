@@ -21,7 +21,7 @@ func TestMain(m *testing.M) {
 // patience bounds a wait for an event that has to come.
 const patience = time.Minute
 
-// served is a bank in this process, on a server of its own, with all its front ends.
+// served is a bank in this process, on its own server, with all its front ends.
 type served struct {
 	*service
 	t       *testing.T
@@ -134,7 +134,7 @@ func keyed(ctx context.Context, key, behaviour string) context.Context {
 	return metadata.AppendToOutgoingContext(ctx, "authorization", "Bearer carol", "idempotency-key", key, "bank-behaviour", behaviour)
 }
 
-// later makes a request from a goroutine of its own.
+// later makes a request from a new goroutine.
 func later(ctx context.Context, c client, request any) <-chan error {
 	done := make(chan error, 1)
 	go func() {

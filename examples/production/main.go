@@ -56,7 +56,7 @@ const limit = 8 * time.Second
 // terminationGracePeriodSeconds in kubernetes.yaml. Then Kubernetes kills the process.
 const (
 	finishing = limit + 2*time.Second // of the requests under way
-	storing   = limit                 // of answers whose clients have been told that it took too long
+	storing   = limit                 // of answers after their clients got a timeout
 	releasing = 2 * time.Second       // of the locks
 	flushing  = 3 * time.Second       // of the traces
 )
@@ -79,7 +79,7 @@ func main() {
 	}
 }
 
-// start opens what the service needs, and runs it.
+// start opens the dependencies of the service, and runs it.
 func start(addr, opsAddr, redisAddr string, stop <-chan struct{}) error {
 	rdb := redis.NewClient(&redis.Options{Addr: redisAddr, ContextTimeoutEnabled: true, MaxRetries: -1})
 	store, err := redisstore.New(rdb)

@@ -1,6 +1,5 @@
 // Package service is the part that the example services have in common: the connection to Redis,
-// time limits, and the order in which all is closed. To begin a service of your own, copy it with
-// one of them.
+// time limits, and the order of the shutdown. To begin a new service, copy it with one of them.
 package service
 
 import (
@@ -91,7 +90,7 @@ func (p *Parts) Serve(stop <-chan struct{}, serve func() error, shutdown func(co
 	case err = <-failed:
 	case <-stop:
 	}
-	return errors.Join(err, // in this order, each with a time limit of its own
+	return errors.Join(err, // in this order, each with its own time limit
 		within(2**Limit, shutdown),
 		within(time.Minute, p.Engine.Close),
 		within(*Limit, p.Locker.Close),

@@ -54,7 +54,7 @@ type Account struct {
 	Balance int64
 }
 
-// Held is an account whose lock the caller holds, with its fencing token.
+// Held is an account that the caller has locked, with its fencing token.
 type Held struct {
 	ID    string
 	Token int64
@@ -74,7 +74,7 @@ type Order struct {
 // Payment is a payment that was made.
 type Payment struct {
 	ID, Account     string
-	Amount, Balance int64 // Balance is what it left
+	Amount, Balance int64 // Balance is the balance after it
 }
 
 // Bank keeps accounts, in Redis or in PostgreSQL. It is safe for concurrent use, and
@@ -84,7 +84,7 @@ type Bank struct {
 	work   func(context.Context) error
 }
 
-// New returns a bank whose accounts are in rdb. A change calls work between reading and
+// New returns a bank with its accounts in rdb. A change calls work between reading and
 // writing. If work returns an error, the change writes nothing.
 func New(rdb redis.UniversalClient, work func(context.Context) error) *Bank {
 	return &Bank{ledger: &redisLedger{rdb, redisfence.New(rdb)}, work: work}
@@ -129,7 +129,7 @@ type ledger interface {
 	forget(ctx context.Context, ids []string) error
 }
 
-// entry is an account as a holder of its lock sees it, and what is due to it.
+// entry is an account as a holder of its lock sees it, and the amount due to it.
 type entry struct {
 	Held
 	due     int64
@@ -138,7 +138,7 @@ type entry struct {
 
 func (e entry) account() Account { return Account{e.ID, e.balance} }
 
-// add adds what is due.
+// add adds the amount due.
 func (e *entry) add() error {
 	switch sum := e.balance + e.due; {
 	case sum < 0:
@@ -200,7 +200,7 @@ func (b *Bank) Pay(ctx context.Context, o Order, begin func(context.Context) err
 	return made, err
 }
 
-// change claims and reads the accounts, adds what is due, works, and writes.
+// change claims and reads the accounts, adds the amounts due, works, and writes.
 func (b *Bank) change(ctx context.Context, amount int64, entries []entry, write func(context.Context, []entry) error) error {
 	ids := make([]string, len(entries))
 	for i, e := range entries {

@@ -122,7 +122,7 @@ func TestRefusedChangesChangeNothing(t *testing.T) {
 	}
 }
 
-// paused is work that says when it has begun and ends when it is told to.
+// paused is work that signals its beginning and ends on a signal.
 func paused() (work func(context.Context) error, begun <-chan struct{}, proceed func()) {
 	b, p := make(chan struct{}), make(chan struct{})
 	return func(context.Context) error {
@@ -133,7 +133,7 @@ func paused() (work func(context.Context) error, begun <-chan struct{}, proceed 
 }
 
 // A holder wakes up between its successor's read and write. Were it let in, its own update
-// would be lost although the client was told it is done.
+// would be lost although its client had an answer of success.
 func TestAPausedHolderCannotWriteBehindItsSuccessorsRead(t *testing.T) {
 	t.Parallel()
 	staleWork, staleBegun, wakeStale := paused()
@@ -231,7 +231,7 @@ func TestAReferenceIsOnePayment(t *testing.T) {
 	if err != nil || first != inner || first.ID == "" || first.Account != "alice" || first.Amount != 60 || first.Balance != 40 {
 		t.Fatalf("%+v and %+v, %v", first, inner, err)
 	}
-	// What is left would not be enough for another one, and it does not begin.
+	// The rest of the time would not be enough for another one, and it does not begin.
 	again, err := b.Pay(t.Context(), order(3, 60, "a"), func(context.Context) error {
 		t.Error("begun again")
 		return nil

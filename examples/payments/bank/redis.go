@@ -26,7 +26,7 @@ type redisLedger struct {
 // both sides of a transfer. A bank too large for one shard would need a record of the
 // transfer that survives between the two writes; the lock would stay the same.
 //
-// The prefix is not the locks', whose keys begin with "interlock:".
+// The prefix differs from the prefix of the locks, "interlock:".
 func accountKey(id string) string { return "payments:{ledger}:account:" + id }
 
 func paymentKey(reference string) string { return "payments:{ledger}:payment:" + reference }

@@ -21,7 +21,7 @@ type sqlLedger struct {
 	request func(context.Context) (*sql.Tx, error)
 }
 
-// NewSQL returns a bank whose accounts are in PostgreSQL; [Migrate] makes its tables.
+// NewSQL returns a bank with its accounts in PostgreSQL; [Migrate] makes its tables.
 // request returns the transaction of the request that a context belongs to. [Bank.Pay]
 // makes payments in it, and neither commits nor rolls back. For work see [New].
 func NewSQL(db *sql.DB, work func(context.Context) error, request func(context.Context) (*sql.Tx, error)) *Bank {
@@ -93,7 +93,7 @@ func (l *sqlLedger) put(ctx context.Context, e entry) error {
 	})
 }
 
-// made finds nothing: a request whose transaction was committed does not run again.
+// made finds nothing: a request with a committed transaction does not run again.
 func (l *sqlLedger) made(context.Context, Order) (Payment, error) { return Payment{}, nil }
 
 func (l *sqlLedger) pay(ctx context.Context, o Order, e entry) (Payment, error) {
@@ -122,7 +122,7 @@ func (l *sqlLedger) forget(ctx context.Context, ids []string) error {
 	})
 }
 
-// inTx runs fn in a transaction of its own.
+// inTx runs fn in a new transaction.
 func (l *sqlLedger) inTx(ctx context.Context, fn func(*sql.Tx) error) error {
 	tx, err := l.db.BeginTx(ctx, nil)
 	if err != nil {
@@ -138,8 +138,8 @@ func (l *sqlLedger) inTx(ctx context.Context, fn func(*sql.Tx) error) error {
 	return nil
 }
 
-// ordered returns the entries in the order of their accounts, in which all transactions
-// lock rows: two of them do not wait for each other.
+// ordered returns the entries in the order of their accounts. All transactions lock rows in
+// this order, so that two of them do not wait for each other.
 func ordered(entries []entry) []*entry {
 	all := make([]*entry, len(entries))
 	for i := range entries {

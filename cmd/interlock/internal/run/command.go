@@ -24,8 +24,8 @@ const (
 	// started.
 	StatusBusy = 75
 	// StatusLost says that the lock was lost while the command ran, or could not be
-	// renewed for so long that the command had to be ended. It stands for what
-	// the command's own status was.
+	// renewed for so long that the command had to be ended. It replaces the
+	// command's own status.
 	StatusLost = 79
 	// StatusNotExecutable says that the command was found, and cannot be run.
 	StatusNotExecutable = 126
@@ -76,7 +76,7 @@ func (f *Flags) Define(fs *flag.FlagSet) {
 // Replicas returns how many replicas have to have the lock, and within which time.
 func (f *Flags) Replicas() (n int, within time.Duration) { return f.replicas, time.Second }
 
-// Command returns what there is to run. Its error says what is wrong and what is accepted.
+// Command returns what there is to run. Its error names the mistake and the accepted forms.
 func (f *Flags) Command(key string, command []string) (*Command, error) {
 	c := &Command{wait: f.wait, ttl: f.ttl, grace: f.grace, args: command}
 	if c.grace < 0 {

@@ -18,7 +18,7 @@
 // another command may be running already. SIGTERM goes out at once, and SIGKILL
 // after the grace.
 //
-// docs/run.md lists each way in which a command, and what it has started, ends or lives on.
-// Here they are child.pass (a signal), watch.end and watch.tick (a loss), child.attributes
-// (the death of the wrapper), and watch.sayWhoLives (what no signal ends).
+// docs/run.md lists how a command and its children end or live on. Here they are child.pass
+// (a signal), watch.end and watch.tick (a loss), child.attributes (the death of the
+// wrapper), and watch.sayWhoLives (what no signal ends).
 package run

@@ -28,10 +28,10 @@ import (
 )
 
 const (
-	// witnessEnv names the file in which this program, as a command under a lock, notes
-	// that it lives.
+	// witnessEnv names a file. As a command under a lock, this program notes there that it
+	// lives.
 	witnessEnv = "RUN_TEST_WITNESS"
-	// wrapperEnv makes this program a wrapper, whose store is as its value says.
+	// wrapperEnv makes this program a wrapper; its value selects the store.
 	wrapperEnv = "RUN_TEST_WRAPPER"
 	// controlEnv says that a test controls the store.
 	controlEnv = "RUN_TEST_CONTROL"
@@ -75,9 +75,9 @@ func witness(file string) {
 	}
 }
 
-// wrap is `interlock run` on a store of its own in memory, with all flags before the key.
-// A test that controls the store writes lines to the file descriptor 3. Each is answered
-// on 4, by how many requests have asked for a lock.
+// wrap is `interlock run` on a separate store in memory, with all flags before the key. A
+// test that controls the store writes lines to the file descriptor 3. Each is answered on
+// 4, by how many requests have asked for a lock.
 func wrap(state string, args []string) int {
 	store := memstore.New()
 	var before *core.Lease // of a holder that releases the lock
@@ -198,7 +198,7 @@ func start(t *testing.T, cmd *exec.Cmd) *wrapper {
 		cmd.Stderr = &w.errs
 	}
 	cmd.Env = append(cmd.Env, controlEnv+"=1")
-	cmd.WaitDelay = 10 * time.Second // a command that was left behind has standard error
+	cmd.WaitDelay = 10 * time.Second // a surviving command has standard error
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// dieWithParent has the kernel kill the command when this process dies of any
-// cause. It does not reach what the command has started.
+// dieWithParent has the kernel kill the command when this process dies of any cause. It does
+// not reach the children of the command.
 func dieWithParent(attr *syscall.SysProcAttr) { attr.Pdeathsig = syscall.SIGKILL }
 
 // processes are processes by their numbers, each with when it began: a number is used
@@ -37,7 +37,7 @@ type proc struct {
 	began              string
 }
 
-// read reads what the kernel says of a process (proc(5), stat).
+// read reads the kernel's status of a process (proc(5), stat).
 func read(pid int) (p proc, ok bool) {
 	text, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	if err != nil {
@@ -55,7 +55,7 @@ func read(pid int) (p proc, ok bool) {
 }
 
 // below returns the processes below a process that have not ended. It leaves out the
-// processes of a list, and what is below them.
+// processes of a list, and their descendants.
 func below(top int, without processes) (found []proc) {
 	names, err := os.ReadDir("/proc")
 	if err != nil {
@@ -129,9 +129,9 @@ func (c *child) killOthers() {
 	}
 }
 
-// survivors are the processes of the command, and of what it has started, that have not ended:
-// after killAll these are processes of another user, processes that wait for a disk or a network
-// file system, and the last of a chain that starts processes faster than they are found.
+// survivors are the processes of the command and its descendants that have not ended: after
+// killAll these are processes of another user, processes that wait for a disk or a network file
+// system, and the last of a chain that starts processes faster than they are found.
 func (c *child) survivors() (pids []int) {
 	for _, p := range below(os.Getpid(), c.before) {
 		pids = append(pids, p.pid)

@@ -4,12 +4,12 @@ package run
 
 import "syscall"
 
-// dieWithParent does nothing outside Linux: a command whose wrapper was killed lives
-// on there.
+// dieWithParent does nothing outside Linux: a command lives on there when its wrapper was
+// killed.
 func dieWithParent(*syscall.SysProcAttr) {}
 
-// processes has no use outside Linux: a process whose parent ends goes to process 1, where
-// it is not found again.
+// processes has no use outside Linux: when the parent of a process ends, the process goes to
+// process 1 and is not found again.
 type processes struct{}
 
 func becomeReaper() processes { return processes{} }
@@ -18,7 +18,7 @@ func (c *child) signalOthers(syscall.Signal) {}
 
 func (c *child) killOthers() {}
 
-// survivors does not look for what has left the group.
+// survivors does not look for processes that have left the group.
 func (c *child) survivors() []int { return nil }
 
 func (c *child) look() (news string) { return "" }

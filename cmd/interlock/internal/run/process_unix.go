@@ -20,8 +20,8 @@ var passedOn = []os.Signal{
 // receive takes over the signals that are passed on, and the signals that would stop or end
 // this process while it has the lock: SIGTSTP, and SIGPIPE, which is the error of a write
 // then. A signal that was ignored when the process began (nohup) stays ignored, for the
-// command too. stops has a signal after a child was stopped, or has ended: in a channel of
-// its own, which the ends of many children cannot fill.
+// command too. stops has a signal after a child was stopped, or has ended: in a separate
+// channel, which the ends of many children cannot fill.
 func receive() (incoming, stops chan os.Signal) {
 	incoming, stops = make(chan os.Signal, 16), make(chan os.Signal, 1)
 	take := func(c chan os.Signal, signals ...os.Signal) {
@@ -125,8 +125,7 @@ func (c *child) resume() {
 	}
 }
 
-// terminate asks the command and what it has started to end, also processes that are
-// stopped.
+// terminate asks the command and its descendants to end, also processes that are stopped.
 func (c *child) terminate() {
 	for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGCONT} {
 		c.signal(sig)
@@ -134,7 +133,7 @@ func (c *child) terminate() {
 	}
 }
 
-// killAll ends the command and what it has started at once.
+// killAll ends the command and its descendants at once.
 func (c *child) killAll() {
 	c.signal(syscall.SIGKILL)
 	c.killOthers()
@@ -169,7 +168,7 @@ func asScript(path string, args []string, err error) ([]string, bool) {
 	return append([]string{"/bin/sh", path}, args[1:]...), true
 }
 
-// attributes give the command a process group of its own.
+// attributes give the command its own process group.
 func (c *child) attributes(streams Streams) *syscall.SysProcAttr {
 	attr := &syscall.SysProcAttr{Setpgid: true}
 	dieWithParent(attr)

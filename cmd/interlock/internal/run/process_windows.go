@@ -53,7 +53,7 @@ func (c *child) look() (news string) { return "" }
 // terminate ends the command at once: Windows has no SIGTERM.
 func (c *child) terminate() { c.killAll() }
 
-// killAll ends the command, and not what the command has started.
+// killAll ends the command, and not its children.
 func (c *child) killAll() {
 	_ = c.cmd.Process.Kill() // it has ended, or it ends now
 }

@@ -13,11 +13,10 @@ import (
 	"github.com/interlock-go/interlock/core"
 )
 
-// closeWait bounds what is left to do when the command has ended and the lock is
-// released.
+// closeWait bounds the clean-up after the end of the command and the release of the lock.
 const closeWait = 2 * time.Second
 
-// Streams are what the command reads and writes, and what the wrapper has to tell.
+// Streams are the input and output of the command, and the messages of the wrapper.
 type Streams struct {
 	Stdin, Stdout, Stderr *os.File
 	// Voice says what went wrong.
@@ -49,7 +48,7 @@ func (c *Command) Run(ctx context.Context, store core.Store, streams Streams) in
 	defer func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeWait)
 		defer cancel()
-		_ = locker.Close(ctx) // what is left of the lock ends with its lease
+		_ = locker.Close(ctx) // otherwise the lock ends with its lease
 	}()
 	lease, status := c.lock(ctx, cancel, locker, incoming, log)
 	if lease == nil {
@@ -70,8 +69,8 @@ func (c *Command) Run(ctx context.Context, store core.Store, streams Streams) in
 	return w.status(released, loss)
 }
 
-// service is what lists of locks show beside the host and the number of this process: the
-// program that runs, cut to the length that there is for it.
+// service is the text that lists of locks show next to the host and the number of this
+// process: the program that runs, cut to the length that there is for it.
 func (c *Command) service() string {
 	name := "run " + filepath.Base(c.args[0])
 	return name[:min(len(name), maxService)]

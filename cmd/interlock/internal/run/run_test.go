@@ -91,7 +91,7 @@ func TestSignalsReachTheCommand(t *testing.T) {
 	w.ends(128+int(syscall.SIGTERM), "")
 }
 
-// A signal is for what the command has started, too.
+// A signal is for the children of the command, too.
 func TestSignalsReachTheWholeGroup(t *testing.T) {
 	t.Parallel()
 	w := begin(t, "", []string{

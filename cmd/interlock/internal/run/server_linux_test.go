@@ -131,7 +131,7 @@ func instant(file string) (time.Time, error) {
 
 // In each round the holder's command does not obey SIGTERM, and notes the time until
 // it dies. Then its wrapper is cut off from the server, while another wrapper waits
-// there, whose command notes when it begins.
+// there. The command of that wrapper notes when it begins.
 func TestACommandThatIsCutOffHasEndedBeforeTheNextBegins(t *testing.T) {
 	const rounds, atOnce = 50, 10
 	srv, path := redistest.Start(t), tool(t)

@@ -12,7 +12,7 @@ import (
 
 const (
 	// awayWait is how long a run without -wait tries to reach a server: longer than a restart
-	// takes, and no reason to wait for a host whose name is wrong.
+	// takes, and too short to wait for a host with a wrong name.
 	awayWait = time.Minute
 	// minPause and maxPause bound the pauses between two tries; they double.
 	minPause = 100 * time.Millisecond

@@ -76,7 +76,7 @@ func (reply) RedisError()     {}
 
 var _ redis.Error = reply("")
 
-// What the wrapper has to say while it waits is said while it waits.
+// Messages of a wrapper that waits appear while it waits.
 func TestAVoiceSpeaksBeforeTheCommandBegins(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var said []string

@@ -14,7 +14,7 @@ import (
 	"unsafe"
 )
 
-// session is a program on a terminal of its own, in its foreground.
+// session is a program in the foreground of its own terminal.
 type session struct {
 	*wrapper
 	user  *os.File // the other end of the terminal
@@ -28,8 +28,8 @@ func ioctl(t *testing.T, f *os.File, request uintptr, value unsafe.Pointer) {
 	}
 }
 
-// onTerminal starts a program whose standard streams are a terminal, with more flags of
-// the terminal than it has by itself.
+// onTerminal starts a program with a terminal as its standard streams, with more flags of the
+// terminal than it has by itself.
 func onTerminal(t *testing.T, cmd *exec.Cmd, flags uint32) *session {
 	t.Helper()
 	user, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
@@ -80,7 +80,7 @@ func (s *session) shows(want string) {
 	for timeout := time.After(time.Minute); ; {
 		select {
 		case line, ok := <-s.lines:
-			if strings.Contains(line, want) { // behind the echo of the keys
+			if strings.Contains(line, want) { // after the echo of the keys
 				return
 			}
 			if before = append(before, line); !ok {
@@ -167,7 +167,7 @@ func below(top int) (all []int) {
 
 // While the command has the foreground, the wrapper is in the background of the terminal,
 // which may let no such program write (stty tostop), or output is suspended. The shell gives
-// each line a group of its own, as at a prompt: the kernel stops no other groups.
+// each line its own group, as at a prompt: the kernel stops no other groups.
 func TestACommandIsEndedWhateverTheTerminalDoes(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

@@ -46,8 +46,8 @@ func (w *wrapper) number() int {
 	return n
 }
 
-// What the command has started lives in a session of its own, and in a group of its own
-// whose parent has ended. It ends with the command.
+// A child of the command lives in its own session, and in its own group without a parent. It
+// ends with the command.
 func TestWhatHasLeftTheGroupOfTheCommandIsEndedToo(t *testing.T) {
 	t.Parallel()
 	w := begin(t, "", []string{"-ttl", "3s", "-shell", "k", "--", `
@@ -88,8 +88,8 @@ func TestWhatTheCommandHasNotStartedLivesOn(t *testing.T) {
 	}
 }
 
-// A process whose parent ends comes to the wrapper, as to process 1 of a container, and does
-// not stay behind as a zombie.
+// When the parent of a process ends, the wrapper adopts the process, as process 1 of a
+// container does, and no zombie remains.
 func TestTheWrapperReapsWhatComesToIt(t *testing.T) {
 	t.Parallel()
 	r, input, err := os.Pipe()
@@ -117,7 +117,7 @@ func TestTheWrapperReapsWhatComesToIt(t *testing.T) {
 	w.ends(128+int(syscall.SIGTERM), "")
 }
 
-// The command does not inherit what is the wrapper's own.
+// The command does not inherit the wrapper's own settings.
 func TestTheCommandHasTheSignalsOfItsParent(t *testing.T) {
 	t.Parallel()
 	args := []string{"-E", "^Sig(Ign|Blk)", "/proc/self/status"}

@@ -12,7 +12,7 @@ import (
 // ended is a command that says how it ends, on standard output alone.
 const ended = `exec 2>/dev/null; trap 'echo cleaned; exit 3' TERM; echo ready; while :; do sleep 0.01; done`
 
-// What the wrapper has to say is not heard. The command is ended all the same, and so is the
+// Nothing reads the messages of the wrapper. The command is ended all the same, and so is the
 // wrapper.
 func TestACommandIsEndedThoughTheWrapperCannotWrite(t *testing.T) {
 	t.Parallel()

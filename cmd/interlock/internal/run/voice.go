@@ -10,14 +10,14 @@ import (
 const (
 	// queued is how many lines a [Voice] keeps that are not said yet. More are dropped.
 	queued = 64
-	// lastWords bounds how long the wrapper waits at its end for what is not said yet.
+	// lastWords bounds how long the wrapper waits at its end for unwritten messages.
 	lastWords = time.Second
 	// stuckAfter is how long a write to a terminal that is not stopped takes at most.
 	stuckAfter = 100 * time.Millisecond
 )
 
-// Voice says what the wrapper has to say, line by line and on a goroutine of its own: a
-// terminal that is stopped, or a pipe that is full, keeps nothing else waiting.
+// Voice writes the messages of the wrapper, line by line and on its own goroutine: a terminal
+// that is stopped, or a pipe that is full, keeps nothing else waiting.
 //
 // Until the command has begun, a write to a terminal from the background could stop this
 // process (see ownTerminal). So a line is said then only if that cannot happen, and no line
@@ -54,7 +54,7 @@ func (v *Voice) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// Logger returns a logger for what runs beside the command.
+// Logger returns a logger for work in parallel with the command.
 func (v *Voice) Logger() *slog.Logger { return slog.New(slog.NewTextHandler(v, nil)) }
 
 // listen says the lines until finish. safe reports whether a write can stop this process;
@@ -66,7 +66,7 @@ func (v *Voice) listen(safe func() bool) {
 		case line := <-v.lines:
 			v.write(line, safe)
 		case <-v.last:
-			// Both may have been ready: what was queued before finish is said.
+			// Both may have been ready: messages queued before finish are written.
 			for len(v.lines) > 0 {
 				v.tell(<-v.lines)
 			}
@@ -103,8 +103,8 @@ func (v *Voice) spoken() bool {
 }
 
 // hush lets no line begin until speak, which the returned function calls. A line that is
-// still being written after a moment is stuck in the kernel, behind the point at which it
-// could stop this process.
+// still being written after a moment is stuck in the kernel, and can no longer stop this
+// process.
 func (v *Voice) hush() (speak func()) {
 	select {
 	case v.turn <- struct{}{}:
@@ -117,8 +117,8 @@ func (v *Voice) hush() (speak func()) {
 // speak says that the command has begun, or will not.
 func (v *Voice) speak() { v.begin.Do(func() { close(v.begun) }) }
 
-// finish says what is left, and waits for it no longer than lastWords. What comes later,
-// from a goroutine of the store, is dropped. Call it once.
+// finish writes the remaining messages, and waits for that no longer than lastWords. What
+// comes later, from a goroutine of the store, is dropped. Call it once.
 func (v *Voice) finish() {
 	v.speak()
 	close(v.last)

@@ -29,7 +29,7 @@ type process interface {
 	// returns what there is to say.
 	resume()
 	look() (news string)
-	// terminate asks the command and what it has started to end.
+	// terminate asks the command and its descendants to end.
 	terminate()
 	// killAll ends both at once. survivors are the processes of both that have not ended.
 	killAll()
@@ -38,7 +38,7 @@ type process interface {
 	status() int
 }
 
-// watch ends a command whose lock is lost, or is about to be.
+// watch ends a command when its lock is lost, or is about to be.
 type watch struct {
 	command *Command
 	lease   *core.Lease
@@ -54,8 +54,8 @@ type watch struct {
 // until passes signals on, and returns when the command has ended.
 //
 // Nothing here writes, and nothing waits for a terminal or for another goroutine: what there
-// is to say is queued, and each signal is a system call that does not wait. The lease is
-// renewed by the locker, whose goroutines write to their connections alone.
+// is to say is queued, and each signal is a system call that does not wait. The locker
+// renews the lease; its goroutines write to their connections alone.
 func (w *watch) until(incoming, stops <-chan os.Signal) {
 	lost := w.lease.Context().Done()
 	timer := time.NewTimer(0)
@@ -64,7 +64,7 @@ func (w *watch) until(incoming, stops <-chan os.Signal) {
 		select {
 		case <-w.child.exited():
 			if w.ending {
-				w.child.killAll() // what the command has left behind
+				w.child.killAll() // remaining processes of the command
 				w.sayWhoLives()
 			}
 			return
@@ -83,7 +83,7 @@ func (w *watch) until(incoming, stops <-chan os.Signal) {
 	}
 }
 
-// tick does what is due, and returns when to look again.
+// tick does the work that is due, and returns when to look again.
 func (w *watch) tick() time.Duration {
 	now, deadline := time.Now(), w.lease.Deadline()
 	last := deadline.Add(-w.command.margin())
@@ -144,7 +144,7 @@ func (w *watch) status(released error, loss <-chan core.Loss) int {
 	own := w.child.status()
 	switch {
 	case errors.Is(released, core.ErrLost):
-		// A loss that the release has found is told on a goroutine, a little later.
+		// A loss that the release has found is reported from a goroutine, a little later.
 		why := "unknown"
 		select {
 		case l := <-loss:

@@ -16,7 +16,7 @@ import (
 	_ "github.com/interlock-go/interlock/internal/bubble"
 )
 
-// fakeChild is a command that notes what it gets, and when.
+// fakeChild is a command that notes its signals and their times.
 type fakeChild struct {
 	begin time.Time
 	store *memstore.Store
@@ -62,7 +62,7 @@ func (f *fakeChild) killAll() {
 		return
 	}
 	select {
-	case <-f.done: // what is left of the group is killed
+	case <-f.done: // the rest of the group is killed
 	default:
 		f.end()
 	}
@@ -111,7 +111,7 @@ func inBubble(t *testing.T, want int, test func(b *bubble)) *bubble {
 	return b
 }
 
-// wants checks what the command got.
+// wants checks the signals that the command got.
 func (b *bubble) wants(t *testing.T, want ...string) {
 	t.Helper()
 	if !slices.Equal(b.child.got, want) {
@@ -164,7 +164,7 @@ func TestACommandWhoseLockWasTakenIsEndedAtTheNextRenewal(t *testing.T) {
 	}
 }
 
-// What the command has started may live on behind it.
+// Children of the command may outlive it.
 func TestWhatIsLeftOfACommandThatObeysIsKilled(t *testing.T) {
 	inBubble(t, StatusLost, func(b *bubble) {
 		b.child.obeys = true
@@ -183,9 +183,9 @@ func TestACommandThatEndsBeforeTheLossIsNoticedIsToldOfIt(t *testing.T) {
 	}
 }
 
-// Nothing can end some processes: another user's, those that wait for a disk, and a chain of
-// processes that start each other. A wrapper that ends in silence hides that they run beside the
-// next command.
+// Nothing can end some processes: processes of another user, processes that wait for a disk, and
+// a chain of processes that start each other. A wrapper that ends in silence hides that they run
+// together with the next command.
 func TestAWrapperSaysWhatOutlivesItsCommand(t *testing.T) {
 	b := inBubble(t, StatusLost, func(b *bubble) {
 		b.child.obeys, b.child.outlived = true, []int{4711, 4712}

@@ -1,4 +1,4 @@
-// Package show has the JSON that the tool prints of what is in Redis.
+// Package show has the JSON that the tool prints of the contents of Redis.
 package show
 
 import (
@@ -114,7 +114,7 @@ type Record struct {
 	Downstream string `json:"downstream_key"`
 }
 
-// Result is what has become of release, wait and idem resolve and forget.
+// Result is the result of release, wait, idem resolve and idem forget.
 type Result struct {
 	Key    string  `json:"key"`
 	Result string  `json:"result"`

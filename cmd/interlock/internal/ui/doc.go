@@ -3,10 +3,10 @@
 // users.
 //
 // A [UI] reads while a page is open, and only then: one goroutine goes through the locks
-// for all pages (loop.go), and each page gets by server-sent events what has changed for
-// it (events.go). The pages work without JavaScript too, by reloading.
+// for all pages (loop.go), and each page gets its changes by server-sent events
+// (events.go). The pages work without JavaScript too, by reloading.
 //
-// What comes from Redis is hostile. Package show escapes what is not printable,
+// What comes from Redis is hostile. Package show escapes unprintable characters,
 // html/template the rest, and the Content-Security-Policy lets nothing run that is not
 // embedded here (guard.go).
 package ui

@@ -16,9 +16,9 @@ const (
 	writeWithin = 10 * time.Second
 )
 
-// update is what a page is told. Its parts are found in the page by their ids.
+// update is a message to a page. Its parts are found in the page by their ids.
 type update struct {
-	Now   int64             `json:"now"` // so that ages are right on a browser whose clock is wrong
+	Now   int64             `json:"now"` // so that ages are right on a browser with a wrong clock
 	Lists map[string]list   `json:"lists"`
 	Texts map[string]string `json:"texts"`
 	// Hidden says which parts are hidden.

@@ -19,7 +19,7 @@ import (
 	"github.com/interlock-go/interlock/core/fleet"
 )
 
-// fakeFleet has locks in memory. What it is told to fail with, it fails with.
+// fakeFleet has locks in memory. It fails with the error that the test sets.
 type fakeFleet struct {
 	mu       sync.Mutex
 	locks    map[string]fleet.Lock

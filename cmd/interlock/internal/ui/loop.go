@@ -38,13 +38,13 @@ type view struct {
 	query
 	listeners int
 	until     time.Time     // it is kept until then without listeners
-	last      *state        // what was read last, nil before that
+	last      *state        // the last reading, nil before the first
 	news      chan struct{} // is closed when last changes
 }
 
 // loop reads views again and again while they have listeners, all in one goroutine.
 type loop struct {
-	// read reads some views and publishes what it has found.
+	// read reads some views and publishes the result.
 	read func(ctx context.Context, views []*view)
 
 	mu        sync.Mutex
@@ -161,7 +161,7 @@ func (l *loop) run(ctx context.Context) {
 	}
 }
 
-// publish tells the listeners of a view what was read.
+// publish passes a reading to the listeners of a view.
 func (l *loop) publish(ctx context.Context, v *view, s *state) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -173,8 +173,8 @@ func (l *loop) publish(ctx context.Context, v *view, s *state) {
 	v.news = make(chan struct{})
 }
 
-// look returns what was read last of a view, nil if nothing was, and a channel that is
-// closed at the next reading.
+// look returns the last reading of a view, nil before the first, and a channel that is closed
+// at the next reading.
 func (l *loop) look(v *view) (*state, <-chan struct{}) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -17,7 +17,7 @@ import (
 	"github.com/interlock-go/interlock/core/fleet"
 )
 
-// pageAt is an open page, with what it was told last.
+// pageAt is an open page, with its last message.
 type pageAt struct {
 	*testing.T
 	updates chan update
@@ -149,7 +149,7 @@ func TestAReadingThatTakesLongIsFollowedByALongPauseAndEndsWithItsPage(t *testin
 		if took := time.Since(began); took != firstWithin {
 			t.Errorf("the page came after %v; want %v", took, firstWithin)
 		}
-		// What has begun goes on for the page that is loaded again, or its events.
+		// A reading that has begun continues for the reloaded page, or for its events.
 		time.Sleep(time.Second)
 		p := open(t, u, "/events")
 		time.Sleep(time.Second) // 5 s since the reading began
@@ -241,7 +241,7 @@ func TestAPageIsToldOnlyWhatHasChanged(t *testing.T) {
 			t.Fatalf("%+v", up)
 		}
 
-		// What was read last stays while Redis does not answer.
+		// The last reading stays while Redis does not answer.
 		f.put(lock("a", 5, 0))
 		p.next()
 		f.fail(errors.New("no"))

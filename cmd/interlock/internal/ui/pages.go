@@ -20,7 +20,7 @@ import (
 // the page comes empty, and its rows with the first event.
 const firstWithin = 3 * time.Second
 
-// page is what the templates show.
+// page is the data of the templates.
 type page struct {
 	Title    string
 	Source   string
@@ -68,8 +68,8 @@ func (u *UI) render(w http.ResponseWriter, status int, name string, p page) {
 	_, _ = w.Write(html.Bytes()) // the browser has left
 }
 
-// globOf makes a pattern of what was searched, in which a key is written as it is shown: a
-// text without wildcards is looked for anywhere in a key.
+// globOf makes a pattern of a search. A search has keys as they are shown: a text without
+// wildcards is looked for anywhere in a key.
 func globOf(search string) string {
 	pattern, err := display.Parse(search)
 	if err != nil {
@@ -129,7 +129,7 @@ func (u *UI) listPage(q query, s *state) page {
 	return p
 }
 
-// listContent is what the table shows of a state.
+// listContent is the part of a state that the table shows.
 func (u *UI) listContent(_ query, s *state) content {
 	rows := make([]row, len(s.rows))
 	for i, r := range s.rows {
@@ -260,7 +260,7 @@ func (u *UI) askRelease(w http.ResponseWriter, r *http.Request) {
 	u.confirmation(w, r, http.StatusOK, "", "")
 }
 
-// release releases a grant whose key was typed.
+// release releases a grant after its key was typed.
 func (u *UI) release(w http.ResponseWriter, r *http.Request) {
 	key, token, ok := grant(r)
 	typed := r.PostFormValue("confirm")
@@ -291,7 +291,7 @@ func (u *UI) release(w http.ResponseWriter, r *http.Request) {
 	seeOther(w, linkTo("lock", key, "released", strconv.FormatInt(token, 10)))
 }
 
-// confirmation shows what a release would do, and what was wrong with the last try.
+// confirmation shows the effects of a release, and the mistake of the last try.
 func (u *UI) confirmation(w http.ResponseWriter, r *http.Request, status int, problem, typed string) {
 	key, token, ok := grant(r)
 	p := page{

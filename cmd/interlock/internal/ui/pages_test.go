@@ -24,7 +24,7 @@ var hostile = []string{
 	"\u202egnp.exe", "a\x00b\r\nc", "\xff\xfe", `javascript:alert(1)`, `{{.}}`, "</td></tr><tr>", "&lt;", `a\x1bb`, strings.Repeat("x", 5000),
 }
 
-// The browser is not told what is wrong with the program.
+// The browser does not learn the internal error.
 func TestAPageThatCannotBeShownIsLogged(t *testing.T) {
 	var logged bytes.Buffer
 	old := slog.Default()

@@ -92,7 +92,7 @@ func (u *UI) readList(ctx context.Context, pattern string, views []*view) {
 	}
 }
 
-// readLocks reads the locks whose pages are open.
+// readLocks reads the locks with open pages.
 func (u *UI) readLocks(ctx context.Context, views []*view) {
 	for _, v := range views {
 		s := u.readLock(ctx, v.key)
@@ -111,8 +111,7 @@ func (u *UI) readLock(ctx context.Context, key string) *state {
 	return &state{problem: words(err), lock: l, at: time.Now()}
 }
 
-// visible makes a search whose characters can all be seen: what is not printable becomes
-// an asterisk.
+// visible makes a search of visible characters: an unprintable character becomes an asterisk.
 func visible(search string) string {
 	return strings.Map(func(r rune) rune {
 		if !strconv.IsPrint(r) {

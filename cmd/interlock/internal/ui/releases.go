@@ -6,7 +6,7 @@ import (
 )
 
 // releases are the last releases of this page. A link can name any release; the page confirms
-// those that happened.
+// only releases that happened.
 type releases struct {
 	mu   sync.Mutex
 	last []noted
@@ -29,7 +29,7 @@ func (r *releases) note(key string, token int64, attentive bool) {
 	r.last = r.last[max(0, len(r.last)-manyNoted):]
 }
 
-// notice says what was released, and nothing of what was not.
+// notice reports a release that happened, and no other.
 func (r *releases) notice(key string, token int64) string {
 	r.mu.Lock()
 	defer r.mu.Unlock()

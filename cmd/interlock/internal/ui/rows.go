@@ -46,7 +46,7 @@ type lockRow struct {
 	Key      string
 	Kind     string
 	Process  process // its first holder
-	More     int     // how many holders it has besides
+	More     int     // how many more holders it has
 	Token    int64
 	Waiters  int
 	Times    times
@@ -62,7 +62,7 @@ type holderRow struct {
 	Times   times
 	Release string // the link, if it can be released
 
-	Attentive bool // its process is told at once
+	Attentive bool // its process is notified at once
 }
 
 // waiterRow is a waiter on the page of a lock.
@@ -142,7 +142,7 @@ func timesOf(h *fleet.Holder, at time.Time) (t times) {
 	return t
 }
 
-// short returns a text in the form in which it is shown, cut if it is very long.
+// short returns a text as it is shown, cut if it is very long.
 func short(text string, most int) string {
 	if runes := []rune(display.Text(text)); len(runes) > most {
 		return string(runes[:most-1]) + "…"
@@ -188,7 +188,7 @@ func kindOf(l *fleet.Lock) string {
 	return fmt.Sprintf("%d places", l.Held)
 }
 
-// sorts are the orders of the table, the default first, with what the page calls them.
+// sorts are the orders of the table, the default first, with their names on the page.
 var sorts = []struct{ Name, Title string }{
 	{"waiters", "most waiters first"},
 	{"age", "longest held first"},

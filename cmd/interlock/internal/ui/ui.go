@@ -16,7 +16,7 @@ import (
 	"github.com/interlock-go/interlock/internal/display"
 )
 
-// Fleet is what the pages need of a [fleet.Fleet].
+// Fleet is the part of a [fleet.Fleet] that the pages need.
 type Fleet interface {
 	Locks(ctx context.Context, pattern string) iter.Seq2[fleet.Lock, error]
 	Inspect(ctx context.Context, key string) (fleet.Lock, error)
@@ -29,8 +29,8 @@ type Config struct {
 	Fleet Fleet
 	// Source says in a few words which Redis it is. It is shown on each page.
 	Source string
-	// Hosts are the names and addresses by which browsers may ask for the pages, next
-	// to localhost and the loopback addresses. "*" stands for each IP address.
+	// Hosts are the names and addresses that browsers may use for the pages, next to
+	// localhost and the loopback addresses. "*" stands for each IP address.
 	Hosts []string
 	// Token is asked for before anything is shown, unless it is empty.
 	Token string
