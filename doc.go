@@ -15,12 +15,12 @@
 //
 // Values are compared as they come. Where a handler takes several texts for one
 // resource (42 and 042, a UUID in upper case), give the placeholder a form,
-// account/{id:int}, or each text has a lock of its own; see core.Form. And let the
+// account/{id:int}, or each text has its own lock; see core.Form. And let the
 // handler read the value where the template does: for {query.id} by
 // r.URL.Query().Get("id"), not by r.FormValue("id").
 //
-// The same rule behind REST and gRPC yields the same lock key, so a REST debit
-// and an RPC debit of one account exclude each other.
+// The same rule for REST and gRPC yields the same lock key, so a REST debit and an RPC debit
+// of one account exclude each other.
 //
 // # Packages
 //

@@ -63,7 +63,7 @@ func TestAViolationIsSeenInAProcessAndBetweenProcesses(t *testing.T) {
 func TestEveryWorkloadMeasuresInterlock(t *testing.T) {
 	for _, row := range rows {
 		if row.keys > 10_000 || row.workers == 1000 && row.processes == 1 {
-			continue // larger ones of a kind
+			continue // larger rows of a kind
 		}
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()

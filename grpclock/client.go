@@ -172,8 +172,8 @@ func hint(method string, err error) (delay time.Duration, why reason.Reason, ok 
 //
 //	grpc.WithChainUnaryInterceptor(grpclock.UnaryClientIdempotencyKey(), grpclock.UnaryClientRetry())
 //
-// A retry policy in the service config works below both. It hides its tries, and one of them may
-// have had no answer: an error without a mark then leaves the outcome unknown.
+// A retry policy in the service config works below both. It hides its tries, and a try may have
+// had no answer: an error without a mark then leaves the outcome unknown.
 //
 // The key is the key of the context ([idempotency.WithKey]), or inside the handler of an
 // idempotent method a key that is derived from the handler's call ([idempotency.CallKey], with

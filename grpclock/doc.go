@@ -154,8 +154,8 @@
 // string, write a short function; [core.RequestFunc] shows one.
 //
 // A method that moves money calls [idempotency.MarkEffect] just before it does so.
-// It gives the service that it calls a key of its own ([idempotency.DownstreamKey]),
-// which is the same in every attempt. If MarkEffect returns an error, the method
+// It sends its own key to the service that it calls ([idempotency.DownstreamKey]).
+// This key is the same in every attempt. If MarkEffect returns an error, the method
 // must not continue. Without the mark, if a process dies half-way, the next call
 // with the key runs the handler again.
 //

@@ -12,8 +12,8 @@ import (
 	"github.com/interlock-go/interlock/internal/adaptertest"
 )
 
-// Middleware in front may have parsed an unreadable form. That is the client's mistake, and
-// no mistake of the server that an operator has to see.
+// A malformed form that middleware in front has parsed is the client's mistake. It is no
+// mistake of the server, and an operator need not see it.
 func TestAMalformedFormThatWasParsedInFrontIsTheClientsMistake(t *testing.T) {
 	engine, err := idempotency.New(memstore.New(), idempotency.Global())
 	if err != nil {

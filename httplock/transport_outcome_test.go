@@ -86,7 +86,7 @@ type reader func() error
 
 func (f reader) Read([]byte) (int, error) { return 0, f() }
 
-// The process that sent the key before has died, and nobody knows what the endpoint did.
+// The process that sent the key before has died, and the work of the endpoint is unknown.
 func TestAKeyThatWasSentBeforeACrashIsNotTakenForRefused(t *testing.T) {
 	for _, c := range []struct {
 		name   string

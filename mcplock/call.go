@@ -60,8 +60,8 @@ func (c *call) Target() (method, path, query string) { return "", c.Name, "" }
 // Origin returns the name of the tool.
 func (c *call) Origin() (host, path, query string) { return "", c.Name, "" }
 
-// Key returns the idempotency key. An empty argument is none: models fill in what is
-// optional.
+// Key returns the idempotency key. An empty argument counts as missing: models fill in
+// optional arguments.
 func (c *call) Key() (string, error) {
 	var keys []string
 	if inMeta, ok := c.tool.Params.Meta[c.keyMeta]; ok {

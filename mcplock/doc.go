@@ -1,8 +1,8 @@
 // Package mcplock has middleware for servers of the Model Context Protocol
 // (github.com/modelcontextprotocol/go-sdk) that runs the tool calls for one resource one
 // after the other, and each call with an idempotency key once, in all processes on the same
-// store. Agents repeat a call whose answer they did not get: the repetition gets the stored
-// result, and no second effect.
+// store. Agents repeat a call when they did not get its answer: the repetition gets the
+// stored result, and no second effect.
 //
 //	debit := core.Serialize(locker, "account/{arg.account_id}")
 //	engine, err := idempotency.New(store, idempotency.Scope(mcplock.User))
@@ -42,7 +42,7 @@
 //
 // The key belongs to a principal ([idempotency.Scope]): [User], who is the same after a
 // crash of the client, or [Session]. A server over stdio has one client, and can have
-// [idempotency.Global] on a store of its own.
+// [idempotency.Global] on its own store.
 //
 // What a repetition gets:
 //
@@ -68,12 +68,12 @@
 //
 // # What a model sees
 //
-// A refusal is a result with IsError. Its text says what was done, and what to do: the text
-// and the advice of the reason ([reason.Reason.Advice]), and how long to wait. Its _meta has
-// "io.github.interlock-go/refusal" ([MetaRefusal]) for programs: the reason, and when the
-// same call may be sent again. Refusals are not stored.
+// A refusal is a result with IsError. Its text says whether the call was carried out, and
+// gives advice: the text and the advice of the reason ([reason.Reason.Advice]), and how long
+// to wait. Its _meta has "io.github.interlock-go/refusal" ([MetaRefusal]) for programs: the
+// reason, and when the same call may be sent again. Refusals are not stored.
 //
 // For [idempotency.Engine.Resolve] the protocol is [endpoint.Func]. The body of a response is
 // {"result": ...} or {"error": ...} as in JSON-RPC, or empty for a call that was carried out
-// and whose result is not known.
+// with an unknown result.
 package mcplock

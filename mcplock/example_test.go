@@ -13,7 +13,7 @@ import (
 	"github.com/interlock-go/interlock/mcplock"
 )
 
-// payment is what the tool of the example is given.
+// payment is the input of the example's tool.
 type payment struct {
 	AccountID int    `json:"account_id"`
 	Amount    int    `json:"amount"`

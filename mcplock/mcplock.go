@@ -13,9 +13,8 @@ import (
 	"github.com/interlock-go/interlock/core/idempotency/endpoint"
 )
 
-// Rules maps the name of a tool to the rule under which its calls run. A tool that is
-// not in the map runs without a lock. [Protect] finds names that the server does not
-// have.
+// Rules maps the name of a tool to the rule of its calls. A tool that is not in the
+// map runs without a lock. [Protect] finds names that the server does not have.
 type Rules map[string]*core.Guard
 
 // Tools maps the name of a tool to the engine that makes its calls idempotent. A tool
@@ -94,7 +93,7 @@ func idempotent(tools Tools, opts ...Option) mcp.Middleware {
 	}, opts...)
 }
 
-// handler runs what is behind the middleware.
+// handler runs the next handler.
 type handler func(ctx context.Context) (mcp.Result, error)
 
 // middleware calls do for the calls of tools that are in named.
@@ -123,8 +122,8 @@ func answers(ctx context.Context, result mcp.Result, err error) bool {
 // Option configures [Protect].
 type Option func(*call)
 
-// KeyMeta names the idempotency key in the _meta of a call, for clients that have a name
-// of their own for it: com.example/request-id. Default: [MetaKey].
+// KeyMeta names the idempotency key in the _meta of a call, for clients with another name for
+// it: com.example/request-id. Default: [MetaKey].
 func KeyMeta(name string) Option { return func(c *call) { c.keyMeta = name } }
 
 // KeyArgument names the argument that has the idempotency key. The name of a nested

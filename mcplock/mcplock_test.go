@@ -205,7 +205,7 @@ func dropUnsendable(next mcp.MethodHandler) mcp.MethodHandler {
 	}
 }
 
-// What is stored, by what the tool answers.
+// The stored result, by the answer of the tool.
 func TestWhatARepetitionGets(t *testing.T) {
 	marks := func(ctx context.Context) {
 		if err := idempotency.MarkEffect(ctx); err != nil {

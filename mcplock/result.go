@@ -17,10 +17,10 @@ import (
 	"github.com/interlock-go/interlock/core/reason"
 )
 
-// The names of what the middleware puts into the _meta of a result.
+// The names of the middleware's entries in the _meta of a result.
 const (
-	// MetaReplayed is the mark of a stored result: true. A stored error has the mark in
-	// its data, unless it has data of its own.
+	// MetaReplayed is the mark of a stored result: true. A stored error has the mark in its
+	// data, unless it already has data.
 	MetaReplayed = "io.github.interlock-go/replayed"
 	// MetaRefusal is a refusal for programs, an object: "reason" (package reason) and, if
 	// the same call may be sent again, "retryAfterMs", in milliseconds.
@@ -30,7 +30,8 @@ const (
 // retryAfter is when a client may try again; when the holder will be done is not known.
 const retryAfter = time.Second
 
-// stored is what a record keeps: one of the two members of a response of JSON-RPC.
+// stored is the content of a record: a result or an error, the two members of a response of
+// JSON-RPC.
 type stored struct {
 	Result *mcp.CallToolResult `json:"result,omitempty"`
 	Error  *jsonrpc.Error      `json:"error,omitempty"`
@@ -38,8 +39,8 @@ type stored struct {
 
 // statusOf says what an answer is: done, a failure that the tool stands by, or a failure
 // after which a repetition runs again. The last is every error of Go, which the SDK hides
-// in a result, and what is no answer yet: a question to the client, or the refusal of
-// another server that the tool hands on.
+// in a result, and an answer that is not final: a question to the client, or the refusal
+// of another server that the tool hands on.
 func statusOf(result mcp.Result, err error) int {
 	r, _ := result.(*mcp.CallToolResult)
 	switch {

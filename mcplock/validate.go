@@ -83,8 +83,8 @@ func schemasOf(ctx context.Context, server *mcp.Server) (schemas map[string]any,
 	return schemas, nil
 }
 
-// missing says what is wrong with an argument of a tool, or nothing if nothing is, or if the
-// schema does not tell.
+// missing describes the mistake in an argument of a tool. It is empty if there is none, or if
+// the schema does not tell.
 func missing(schema any, path string) (wrong string) {
 	for name := range strings.SplitSeq(path, ".") {
 		object, _ := schema.(map[string]any)

@@ -15,7 +15,7 @@ import (
 	"github.com/interlock-go/interlock/mcplock"
 )
 
-// transfer is the input of a tool whose schema the SDK makes.
+// transfer is the input of a tool with a schema from the SDK.
 type transfer struct {
 	Account struct {
 		ID int `json:"id"`
@@ -92,7 +92,7 @@ func TestProtectOfAServerWithoutTools(t *testing.T) {
 	}
 }
 
-// Middleware that wants a user refuses Protect, which says so, and leaves nothing behind.
+// Middleware that wants a user refuses Protect, which says so, and changes nothing.
 func TestProtectSaysThatMiddlewareRefusesIt(t *testing.T) {
 	refusing := errors.New("no user")
 	for _, method := range []string{"initialize", "tools/list"} {

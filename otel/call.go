@@ -23,10 +23,11 @@ const maxKeys = 16
 
 // call is one observation: an acquisition, and the lease that it yields.
 //
-// core calls acquired first, with two exceptions. It can call lost beside or before
-// acquired: the lock was granted in a queue and lost before its waiter woke. It can
-// call lost beside released: a loss ends the handler's context before core reports
-// it. Therefore state alone decides what each of them undoes.
+// core calls acquired first, with two exceptions. It can call lost before acquired,
+// or in parallel with it: the lock was granted in a queue and lost before its
+// waiter woke. It can call lost in parallel with released: a loss ends the
+// handler's context before core reports it. Therefore state alone decides what each
+// of them undoes.
 type call struct {
 	observer *Observer
 	rule     *rule
@@ -85,7 +86,7 @@ func (c *call) acquired(a observe.Acquired) {
 		in.attempts.Add(c.ctx, int64(a.Attempts), c.rule.add...)
 	}
 	if reentered := a.Reentered && a.Err == nil; reentered {
-		c.reentered.Store(true) // it did not wait, and is not a lease of its own
+		c.reentered.Store(true) // it did not wait, and is not a separate lease
 	} else {
 		if !c.standby || how.fault() && how != closing { // a store that fails says so at once
 			in.acquire.Record(c.ctx, a.Waited.Seconds(), c.rule.byOutcome[how].record...)
@@ -303,7 +304,7 @@ func (o *Observer) appendKeys(attrs []attribute.KeyValue, keys []string) []attri
 }
 
 // valid returns a text as UTF-8. An exporter of OTLP drops a whole batch for one span that
-// has another text. The hash beside it tells keys apart.
+// has another text. The hash tells keys apart.
 func valid(text string) string { return strings.ToValidUTF8(text, "\ufffd") }
 
 // logKeys returns the attributes of a record's rule and keys.

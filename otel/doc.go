@@ -50,16 +50,16 @@
 //	                       renewal found
 //	error.type             the outcome, if it is not a success
 //
-// A request to an idempotent endpoint has no span of its own. The observer adds three
-// attributes to the span in the request's context: interlock.idempotent.outcome, see
-// below, interlock.idempotent.generation, and interlock.idempotent.record, the hash of the
-// record. The generation is 1 if the handler ran for the first time. It is greater if another
-// process had begun the request and stopped responding, and 0 if the handler did not run.
+// A request to an idempotent endpoint gets no extra span. The observer adds three attributes
+// to the span in the request's context: interlock.idempotent.outcome, see below,
+// interlock.idempotent.generation, and interlock.idempotent.record, the hash of the record.
+// The generation is 1 if the handler ran for the first time. It is greater if another process
+// had begun the request and stopped responding, and 0 if the handler did not run.
 //
 // The status of a span is Error if something is out of order: the store, the
 // replicas, the configuration, a lost lease. Some outcomes are normal for a lock and
 // leave the status unset: a lock that is held elsewhere, a full queue, a client that
-// left or whose time ran out.
+// left or ran out of time.
 //
 // # Metrics
 //
@@ -80,7 +80,7 @@
 //	interlock.queue.longest        gauge           -
 //	interlock.undelivered          counter         -
 //
-// A rule whose holds are shared or permits has the label kind (interlock.kind) as well.
+// A rule for shared holds or permits has the label kind (interlock.kind) as well.
 //
 // Waiters are callers that have asked for a lock and have no outcome yet. Leases are
 // counted when they were granted and are neither released nor lost. A re-entered lock is
@@ -96,9 +96,9 @@
 // times of a rule are the latest [core.Wait] and [core.MaxHold] that a caller asked
 // with, so that a dashboard can compare durations with them; a rule without such a
 // bound has no such gauge. The oldest hold, the longest queue of one key, and the calls
-// and lines that were dropped because an observer or a log blocks, are those
-// of the lockers that the application gives to [Observer.Watch]; without that they are
-// missing. Several observers of one provider of meters add up.
+// and lines that were dropped because an observer or a log blocks, cover the lockers
+// that the application gives to [Observer.Watch]; without that they are missing.
+// Several observers of one provider of meters add up.
 //
 //	observer.Watch(locker)
 //

@@ -35,7 +35,7 @@ func Example() {
 	defer locker.Close(context.Background())
 	observer.Watch(locker)
 
-	// What the tracing middleware of a framework does for each request.
+	// The tracing middleware of a framework does this for each request.
 	ctx, request := tracers.Tracer("app").Start(context.Background(), "POST /accounts/{id}/debit")
 	err = locker.Do(ctx, "account/42", func(context.Context) error { return nil }, core.Name("account/{id}"))
 	if err != nil {

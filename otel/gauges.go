@@ -16,9 +16,9 @@ import (
 	"github.com/interlock-go/interlock/core/observe"
 )
 
-// gauges are what the observers of one provider of meters look up when metrics are collected.
-// Their gauges are the same time series there, so that a callback for each observer would hide
-// what the others report.
+// gauges are the sources that the observers of one provider of meters look up when metrics are
+// collected. Their gauges are the same time series there, so that a callback for each observer
+// would hide the values of the others.
 type gauges struct {
 	wait, maxHold, oldest metric.Float64ObservableGauge
 	longest               metric.Int64ObservableGauge
@@ -58,20 +58,20 @@ func gaugesOf(p metric.MeterProvider, m metric.Meter) (*gauges, error) {
 	return g, nil
 }
 
-// watch is one call of Watch. Each has an entry of its own, so that the end of one
-// leaves another of the same locker alone.
+// watch is one call of Watch. Each has its own entry, so that the end of one leaves another
+// of the same locker alone.
 type watch struct {
 	observer *Observer
 	locker   *core.Locker
 }
 
-// Watch reports what only a locker knows, until stop is called: the age of the oldest
-// hold of each rule (interlock.hold.oldest), the longest queue of one key
-// (interlock.queue.longest), and what it could not deliver to observers and logs
-// (interlock.undelivered, see [core.Locker.Undelivered]). The observer calls
-// [core.Locker.Held] for that each time metrics are collected: acquisitions and releases
-// cost no more than before. The collection takes longer with the number of locks that are
-// held.
+// Watch reports the values that only a locker knows, until stop is called: the age of the
+// oldest hold of each rule (interlock.hold.oldest), the longest queue of one key
+// (interlock.queue.longest), and the calls and lines that it could not deliver to
+// observers and logs (interlock.undelivered, see [core.Locker.Undelivered]). The observer
+// calls [core.Locker.Held] for that each time metrics are collected: acquisitions and
+// releases cost no more than before. The collection takes longer with the number of locks
+// that are held.
 //
 // Several lockers, of one process, may be watched, also by several observers of one provider of
 // meters: the gauges are the greatest of all of them, and the counter is their sum. The locker
@@ -117,9 +117,9 @@ func (g *gauges) init(m metric.Meter) error {
 	return err
 }
 
-// asked notes the times of an acquisition. A call that does not wait, or that waits
-// for as long as its context lasts, says nothing about the rule's bound. Most calls ask
-// for what the one before asked for: then nothing is written.
+// asked notes the times of an acquisition. A call that does not wait, or that waits for
+// as long as its context lasts, says nothing about the rule's bound. Most calls ask for
+// the same as the call before: then nothing is written.
 func (r *rule) asked(op observe.Operation) {
 	if wait := int64(op.Wait); wait > 0 && r.wait.Load() != wait {
 		r.wait.Store(wait)

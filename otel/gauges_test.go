@@ -55,8 +55,8 @@ func TestTheTimesOfARuleAreThoseThatACallerLastAskedWith(t *testing.T) {
 		w.wantGauges()
 		w.release(w.lock("k", core.Name("r"), core.Wait(3*time.Second), core.MaxHold(90*time.Second)))
 		w.wantGauges("rule.max_hold{r} 90 s", "rule.wait{r} 3 s")
-		// A try does not wait, and a call without a bound has none: neither says what
-		// the others of the rule may do.
+		// A try does not wait, and a call without a bound has none: neither says how long the
+		// others of the rule may wait.
 		lease, err := w.locker.TryLock(w.ctx, "k", core.Name("r"))
 		if err != nil {
 			w.Fatal(err)
@@ -212,8 +212,8 @@ func TestNewFailsIfTheMeterRefusesAGauge(t *testing.T) {
 	}
 }
 
-// Two observers of one provider had a callback each, and the values of the last one hid those of
-// the first.
+// Two observers of one provider had a callback each, and the values of the last one hid the
+// values of the first.
 func TestObserversOfOneProviderAddUp(t *testing.T) {
 	inWorld(t, func(w *world) {
 		second, err := otellock.New(otellock.WithMeterProvider(w.meters))

@@ -248,8 +248,8 @@ func TestALossUnderAGuardSaysWhoseRequestItWas(t *testing.T) {
 	})
 }
 
-// A waiter may be granted the lock and lose it before it wakes: then it is told
-// of the loss first.
+// A waiter may be granted the lock and lose it before it wakes: then the loss is reported to
+// it first.
 func TestALossBeforeTheGrantIsReportedLeavesNothingBehind(t *testing.T) {
 	p := newProbe(t)
 	_, observation := p.observer.Start(t.Context(), observe.Operation{Rule: "r", Keys: []string{"k"}})

@@ -30,7 +30,7 @@ type Observer struct {
 	log         *slog.Logger // nil: slog.Default(), for lost leases only
 	rawKeys     bool
 
-	// rules holds what is computed once for each name of a rule.
+	// rules holds the values computed once for each name of a rule.
 	rules sync.Map // string -> *rule
 	known atomic.Int64
 	// others holds the rules of the names beyond maxRules.
@@ -92,10 +92,10 @@ func WithLogger(l *slog.Logger) Option {
 	}
 }
 
-// WithRawKeys adds the keys themselves to spans and log records, beside their hashes.
-// It also adds raw principals to log records, and error texts that contain keys. Use
-// it only if every reader of the telemetry may see them. Metrics never contain keys.
-// Default: hashes only.
+// WithRawKeys adds the keys themselves to spans and log records, in addition to their
+// hashes. It also adds raw principals to log records, and error texts that contain
+// keys. Use it only if every reader of the telemetry may see them. Metrics never
+// contain keys. Default: hashes only.
 func WithRawKeys() Option {
 	return func(s *settings) { s.rawKeys = true }
 }

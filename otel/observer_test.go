@@ -224,7 +224,7 @@ func TestALeaseOfSeveralLocksIsOneLease(t *testing.T) {
 		wantSpan(w, w.span("lock release transfer", 0), w.caller, codes.Unset, "rule=transfer", "key_count=2", "key_hashes="+both,
 			"outcome=released", "handed_over=false", "reentered=false", "token=yes")
 
-		// All or none: what was taken and given back is no lease.
+		// All or none: a lock that was taken and given back is no lease.
 		w.store.Take("m", time.Minute)
 		if _, err := w.locker.LockAll(w.ctx, []string{"k", "m"}, core.Name("transfer"), core.Wait(time.Second)); !errors.Is(err, core.ErrHeld) {
 			w.Fatal(err)

@@ -81,7 +81,7 @@ func (p *probe) names() []string {
 	return names
 }
 
-// metrics collects what was measured, by name.
+// metrics collects the measurements, by name.
 func (p *probe) metrics() map[string]metricdata.Metrics {
 	p.tb.Helper()
 	var rm metricdata.ResourceMetrics
@@ -186,7 +186,7 @@ func wantSpan(tb testing.TB, s sdktrace.ReadOnlySpan, parent trace.Span, status 
 	}
 }
 
-// store is one in memory whose Acquire shows its context.
+// store is a store in memory that shows the context of Acquire.
 type store struct {
 	*memstore.Store
 	acquires func(ctx context.Context) // nil: nothing is shown

@@ -212,8 +212,8 @@ func TestNamesMadeOfRequestsDoNotMakeLabelsWithoutEnd(t *testing.T) {
 	})
 }
 
-// global are the providers that the test below makes the global ones. The API
-// hands over what was made before only once in a process.
+// global are the providers that the test below makes the global ones. The API hands over
+// earlier instruments only once in a process.
 var global struct {
 	once   sync.Once
 	spans  *tracetest.SpanRecorder

@@ -41,10 +41,10 @@ const (
 )
 
 const (
-	// maxRules limits the names that telemetry distinguishes. It is below the limit
-	// of 2,000 attribute sets at which an SDK begins to drop them. Instruments that
-	// also have outcomes can exceed that limit. No real service has a thousand rules:
-	// the limit only contains a mistake.
+	// maxRules limits the names that telemetry distinguishes. An SDK begins to drop
+	// attribute sets at 2,000; this limit is lower. Instruments that also have
+	// outcomes can exceed that limit. No real service has a thousand rules: the limit
+	// only contains a mistake.
 	maxRules = 1000
 	// otherRule is the name of all other rules. Semantic conventions use it for
 	// values outside a known set.
@@ -155,8 +155,8 @@ func storeOutcomeOf(err error, success outcome) outcome {
 	return unavailable
 }
 
-// rule holds what is computed once for the name of a rule, so that a call neither
-// joins strings nor sorts attributes. Only decided, bypasses and the times change.
+// rule holds the values computed once for the name of a rule, so that a call neither joins
+// strings nor sorts attributes. Only decided, bypasses and the times change.
 type rule struct {
 	acquire, release, renew string // names of spans
 

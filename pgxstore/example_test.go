@@ -12,8 +12,8 @@ import (
 	"github.com/interlock-go/interlock/pgxstore"
 )
 
-// The listener has a pool of its own, to the server itself: the service's may go
-// through a pooler, on which nothing is heard.
+// The listener has its own pool, to the server itself: the service's pool may go through a
+// pooler that delivers no notifications.
 func ExampleNewListener() {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()

@@ -106,11 +106,12 @@ func NewListener(pool *pgxpool.Pool, opts ...ListenerOption) (*Listener, error) 
 // ends. It then returns the cause of ctx. It connects again when the connection breaks,
 // with pauses of up to 10 s.
 //
-// It calls state(true) when it has begun to hear, also after each reconnect: what was
-// notified before may have been lost, and the caller looks for it. It calls
-// state(false) when it finds that it hears nothing: the caller then asks from time to
-// time. Until the first call of state the caller does the same. Both functions are
-// called one at a time, from the goroutine of Listen, and have to return soon.
+// It calls state(true) when it has begun to receive, also after each reconnect:
+// earlier notifications may have been lost, and the caller looks for their changes.
+// It calls state(false) when it finds that it hears nothing: the caller then asks
+// from time to time. Until the first call of state the caller does the same. Both
+// functions are called one at a time, from the goroutine of Listen, and have to
+// return soon.
 //
 // The channel has 1 to 63 bytes, or Listen returns [driver.ErrConfig]. Its case counts.
 func (l *Listener) Listen(ctx context.Context, channel string, hear func(payload string), state func(listening bool)) error {

@@ -35,7 +35,7 @@ func New(pool *pgxpool.Pool, opts ...pgstore.Option) (*Store, error) {
 	return &Store{store, db}, nil
 }
 
-// Close ends what the store does in the background. It does not close the pool.
+// Close ends the store's work in the background. It does not close the pool.
 func (s *Store) Close() error { return errors.Join(s.Store.Close(), s.db.Close()) }
 
 // Unwrap returns the store of package pgstore.

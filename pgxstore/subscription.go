@@ -13,8 +13,8 @@ import (
 )
 
 var (
-	// errDeaf says that the listener did not hear its own message, on a connection
-	// on which it has never heard one.
+	// errDeaf says that the listener did not receive its own message, on a connection that
+	// has never delivered a message.
 	errDeaf = errors.New("the listener does not hear its own message")
 	// errLost says the same of a connection that it did hear.
 	errLost = errors.New("the listener does not hear its own message any more")

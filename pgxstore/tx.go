@@ -22,8 +22,8 @@ import (
 var ErrNotYours = errors.New("interlock: the engine ends the transaction of a request, and not the handler")
 
 // DB returns the pool as a [sql.DB]. It uses the connections of the pool, and they count
-// as such. Closing it does not close the pool. It has no bound of its own, which would let
-// its callers hand connections on among themselves while other users of the pool wait; a
+// as such. Closing it does not close the pool. It has no separate bound: with a bound its
+// callers would hand connections on among themselves while other users of the pool wait; a
 // [pgstore.Store] on it knows how many connections the pool has.
 func DB(pool *pgxpool.Pool) *sql.DB {
 	c := connector{Connector: stdlib.GetPoolConnector(pool)}
@@ -57,7 +57,7 @@ func (b bounded) MaxConns() int { return b.maxConns }
 // [github.com/jackc/pgx/v5/stdlib], or TxOn returns [driver.ErrConfig].
 //
 // Commit and Rollback of it return [ErrNotYours] and do nothing, so that a deferred
-// Rollback is harmless. Begin makes a savepoint, whose Commit and Rollback work. After
+// Rollback is harmless. Begin makes a savepoint with working Commit and Rollback. After
 // the end of the transaction every method returns [pgx.ErrTxClosed]. It sends nothing by
 // itself. Like every transaction of pgx it is not safe for concurrent use.
 func TxOn(conn *sql.Conn) (pgx.Tx, error) {
@@ -114,10 +114,10 @@ func (v *view) Begin(ctx context.Context) (pgx.Tx, error) {
 	return &view{conn: v.conn, last: v.last, name: name}, nil
 }
 
-// Commit keeps what was done since the savepoint, as a part of the transaction.
+// Commit keeps the changes since the savepoint, as a part of the transaction.
 func (v *view) Commit(ctx context.Context) error { return v.end(ctx, "RELEASE SAVEPOINT ") }
 
-// Rollback undoes what was done since the savepoint.
+// Rollback undoes the changes since the savepoint.
 func (v *view) Rollback(ctx context.Context) error { return v.end(ctx, "ROLLBACK TO SAVEPOINT ") }
 
 func (v *view) end(ctx context.Context, statement string) error {

@@ -8,10 +8,10 @@
 //	uploads.UseIn(composer)
 //	tus, err := handler.NewHandler(handler.Config{BasePath: "/files/", StoreComposer: composer, DisableDownload: true})
 //
-// A client that has lost its connection comes back to another process, while the first
-// process still reads what is left of the first connection. The first process is told that
-// another request wants the upload ([core.Lease.Wanted]). tusd then stops to read, stores what
-// has come, and releases the lock.
+// A client that has lost its connection comes back to another process, while the first process
+// still reads the rest of the first connection. [core.Lease.Wanted] tells the first process
+// that another request wants the upload. tusd then stops to read, stores the received bytes,
+// and releases the lock.
 //
 // # What becomes of a request
 //
@@ -28,7 +28,7 @@
 //
 // tusd locks an upload for each of its methods. A HEAD stops a PATCH, as a client wants that
 // comes back. A GET does so too, and downloads of one upload run one after the other: let
-// another handler serve what is complete, and let tusd refuse GET
+// another handler serve complete uploads, and let tusd refuse GET
 // (handler.Config.DisableDownload).
 //
 // tusd (v2.9.1) forgets that it was asked to stop if it was asked before it reads the body. A
@@ -38,11 +38,11 @@
 //
 // # What is not promised
 //
-// tusd stops to read, and then stores what it has read, for up to
+// tusd stops to read, and then stores the bytes it has read, for up to
 // Config.GracefulRequestCompletionTimeout (10 s). After the loss of a lease, another process
 // may write the upload in that time. A fencing token ([core.Lease.Token]) would refuse the
-// outdated write, and tusd has no place for a token: a handler.DataStore gets the offset at
-// which a chunk begins. A store that refuses a chunk which does not begin where the upload
-// ends protects itself. filestore appends what it gets. The option [core.OnLost] says which
-// upload was lost, and why.
+// outdated write, and tusd has no place for a token: a handler.DataStore gets the offset of
+// a chunk. A store that refuses a chunk which does not begin where the upload ends protects
+// itself. filestore appends every chunk. The option [core.OnLost] says which upload was
+// lost, and why.
 package tuslock

@@ -18,7 +18,7 @@ import (
 	"github.com/interlock-go/interlock/tuslock"
 )
 
-// A server of resumable uploads, whose processes share a store of locks and a store of files.
+// A server of resumable uploads. Its processes share a store of locks and a store of files.
 func Example() {
 	if err := example(); err != nil {
 		log.Fatal(err)

@@ -59,7 +59,7 @@ func (p *pods) pod(opts ...core.GuardOption) *http.Client {
 
 // remote is a directory that is 20 ms away. A chunk is written, and a request asked to stop,
 // in an order that the race detector sees: tusd looks for the body that it stops to read
-// without a lock of its own.
+// without a mutex.
 type remote struct {
 	handler.DataStore
 	handler.Locker
@@ -113,7 +113,7 @@ func (p *pods) create(client *http.Client) (url string) {
 	return created.Header.Get("Location")
 }
 
-// stored is what the file of an upload has.
+// stored is the content of an upload's file.
 func (p *pods) stored(url string) string {
 	p.Helper()
 	data, err := os.ReadFile(filepath.Join(p.dir, url[strings.LastIndex(url, "/")+1:]))
@@ -159,7 +159,7 @@ func patch(t *testing.T, client *http.Client, url string, offset int, body io.Re
 		"Content-Type", "application/offset+octet-stream", "Upload-Offset", strconv.Itoa(offset))
 }
 
-// hang sends the beginning of a chunk from a client whose connection then is silent.
+// hang sends the beginning of a chunk from a client that then is silent.
 func hang(t *testing.T, client *http.Client, url string, offset int, begin string) (ended <-chan answer) {
 	t.Helper()
 	body, chunk := io.Pipe()
@@ -173,7 +173,7 @@ func hang(t *testing.T, client *http.Client, url string, offset int, begin strin
 	return done
 }
 
-// pipes is a listener whose connections are pipes.
+// pipes is a listener with pipes as connections.
 type pipes chan net.Conn
 
 func (p pipes) dial(context.Context, string, string) (net.Conn, error) {

@@ -20,8 +20,8 @@ import (
 const (
 	// longest is longer than tusd lets a request wait.
 	longest = 24 * time.Hour
-	// head is for how long a request has the lock before it is asked to stop. tusd forgets
-	// what it is asked before it has begun to read the body.
+	// head is for how long a request has the lock before it is asked to stop. tusd forgets a
+	// request to stop that comes before it has begun to read the body.
 	head = 100 * time.Millisecond
 )
 
@@ -29,9 +29,9 @@ const (
 // safe for concurrent use.
 type Locker struct{ rule *core.Guard }
 
-// New returns a Locker. Its locks have the keys of a template ([core.Serialize]) in which
-// {id} is the ID of an upload, as [ID] returns it. Code that locks an upload elsewhere makes
-// the same key: core.Key("upload", tuslock.ID(id)).
+// New returns a Locker. Its locks have the keys of a template ([core.Serialize]). {id} in
+// the template is the ID of an upload, as [ID] returns it. Code that locks an upload
+// elsewhere makes the same key: core.Key("upload", tuslock.ID(id)).
 //
 // The rule has [core.Attentive], and a request waits for as long as tusd lets it
 // (handler.Config.AcquireLockTimeout, 20 s). Options in opts override that.
@@ -45,8 +45,8 @@ func New(locker *core.Locker, template string, opts ...core.GuardOption) (*Locke
 	return &Locker{rule}, nil
 }
 
-// longestID is the length from which a hash stands for an ID, escaped as in a key. It leaves
-// half of a key to the template.
+// longestID bounds the length of an ID, escaped as in a key. A hash replaces a longer ID. It
+// leaves half of a key to the template.
 const longestID = 256
 
 // ID returns the text that stands for {id} in a key. One file is one text: a store that keeps
@@ -136,7 +136,7 @@ func (l *lock) Unlock() error {
 	return nil
 }
 
-// refused returns the error by which tusd answers. Its text is fixed: tusd sends it to the
+// refused returns the error that tusd answers with. Its text is fixed: tusd sends it to the
 // client.
 func refused(r *core.Refusal) error {
 	switch r.Reason {

@@ -352,7 +352,7 @@ func TestOneFileIsOneLock(t *testing.T) {
 	})
 }
 
-// An upload whose ID makes no key would be created, and never be found again.
+// An upload with an ID that makes no key would be created, and never be found again.
 func TestAnUploadWithALongIDIsLocked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		uploads := newUploads(t, memstore.New(), core.Wait(0))

@@ -10,7 +10,7 @@
 //
 // A Pub/Sub delivers a message at least once. It delivers it again after a crash, and also
 // while a handler still works: the one on Redis streams after MaxIdleTime, a minute.
-// [Idempotent] keeps one record for each handler and message: what is delivered again is
+// [Idempotent] keeps one record for each handler and message: a second delivery is
 // acknowledged and not consumed again.
 //
 // # What becomes of a message
@@ -34,13 +34,13 @@
 //	metadata makes no key
 //
 // Watermill has no nack with a delay: the Pub/Sub delivers the message again at once, or
-// after a time of its own (NackResendSleep). So the middleware waits before it returns,
+// after its own delay (NackResendSleep). So the middleware waits before it returns,
 // until the context of the message ends; meanwhile the subscriber gets no other message.
 // [NoDelay] leaves that to the Pub/Sub.
 //
 // An error of the last kinds, and a stored error, stays the same however often the message
-// is delivered ([once.Permanent]). Without a poison queue it is delivered for ever.
-// Put middleware.PoisonQueueWithFilter in front, as above, and middleware.Retry behind: a
+// is delivered ([once.Permanent]). Without a poison queue it is delivered for ever. Put
+// middleware.PoisonQueueWithFilter in front, as above, and middleware.Retry after it: a
 // try of Retry in front of Idempotent asks the store each time.
 //
 // # The record of a message

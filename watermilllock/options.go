@@ -61,9 +61,8 @@ func With(opts ...once.Option) Option {
 }
 
 // NoDelay returns the error of a message that was refused for the time being at once. Use
-// it where the Pub/Sub delays what was not acknowledged, or where a middleware in front
-// does. [once.RefusedError.RetryAfter] says for how long. Default: the middleware
-// waits.
+// it where the Pub/Sub or a middleware in front delays messages after a nack.
+// [once.RefusedError.RetryAfter] says for how long. Default: the middleware waits.
 func NoDelay() Option {
 	return func(o *options) { o.noDelay = true }
 }

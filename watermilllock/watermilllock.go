@@ -34,7 +34,7 @@ func Idempotent(engine *idempotency.Engine, opts ...Option) message.HandlerMiddl
 }
 
 // Guard returns a middleware that runs handlers under a rule: alone ([core.Serialize]),
-// together with those that share ([core.Share]), or as a limited number at once
+// together with other sharers ([core.Share]), or as a limited number at once
 // ([core.AtMost]). It is safe for concurrent use. Guard panics if rule is nil. Of the
 // options only [NoDelay] has a meaning.
 //

@@ -205,8 +205,7 @@ func TestMessagesOfOneAccountAreConsumedOneAfterTheOther(t *testing.T) {
 	}
 }
 
-// Otherwise a subscriber without a delay of its own would ask for the lock without a
-// pause.
+// Otherwise a subscriber without a delay would ask for the lock without a pause.
 func TestTheNackOfAMessageThatIsRefusedComesLater(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)

@@ -34,7 +34,7 @@ type world struct {
 	engine *idempotency.Engine
 
 	mu   sync.Mutex
-	sent map[string][]*message.Message // what the routers have published, by topic
+	sent map[string][]*message.Message // messages of the routers, by topic
 }
 
 func newWorld(t *testing.T) *world {
@@ -58,8 +58,8 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
-// process runs a router with one handler, charge, from a topic to receipts. What is
-// hopeless goes to the topic poison.
+// process runs a router with one handler, charge, from a topic to receipts. Hopeless messages
+// go to the topic poison.
 func (w *world) process(topic string, wrap message.HandlerMiddleware, handle message.HandlerFunc) {
 	w.Helper()
 	router, err := message.NewRouter(message.RouterConfig{CloseTimeout: patience}, nil)
@@ -97,7 +97,7 @@ func (w *world) Publish(topic string, messages ...*message.Message) error {
 
 func (w *world) Close() error { return nil }
 
-// published returns what the routers have published.
+// published returns the messages of the routers.
 func (w *world) published(topic string) []*message.Message {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -134,7 +134,7 @@ func (w *world) acknowledged(done <-chan error) {
 	}
 }
 
-// receipt is what the handlers of the tests produce.
+// receipt is the output of the handlers in tests.
 func receipt(text string) []*message.Message {
 	m := message.NewMessage(watermill.NewUUID(), []byte(text))
 	m.Metadata.Set("kind", "receipt")

@@ -14,8 +14,8 @@ import (
 // poll is how often the adapter looks whether there is a session.
 const poll = 5 * time.Millisecond
 
-// errOtherSession says that what was read may be older than what was written: a new
-// session can be with a member that lags behind.
+// errOtherSession says that a read may be older than a write of this store: a new session can
+// be with a member that lags behind.
 var errOtherSession = errors.New("zkstore: the session has ended under way")
 
 // ready waits for a session. Without one nothing is sent: the client would keep the request,
@@ -59,8 +59,8 @@ func call[T any](ctx context.Context, s *server, request func() (T, error)) (ans
 	}
 }
 
-// mistaken reports whether a transaction was not executed because nodes are not what the
-// adapter took them for.
+// mistaken reports whether a transaction was not executed because nodes differ from the
+// adapter's knowledge.
 func mistaken(err error) bool {
 	return errors.Is(err, zk.ErrBadVersion) || errors.Is(err, zk.ErrNodeExists) || errors.Is(err, zk.ErrNoNode) ||
 		errors.Is(err, zk.ErrNotEmpty)

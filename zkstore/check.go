@@ -13,9 +13,9 @@ import (
 )
 
 // Check asks ZooKeeper about its members and its numbers. It returns a sorted list of
-// sentences about what is unsafe, which is empty if all is well: fewer than three members
-// that vote, an even number of them, a server that is older than 3.5, and a number of
-// elections that leaves little room for fencing tokens. What the user may not ask is a
+// unsafe conditions, each a sentence. The list is empty if all is well: fewer than three
+// members that vote, an even number of them, a server that is older than 3.5, and a
+// number of elections that leaves little room for fencing tokens. A missing right is a
 // sentence, too. The error matches driver.ErrUnavailable if ZooKeeper does not answer.
 // Clocks do not matter.
 func (s *Store) Check(ctx context.Context) ([]string, error) {

@@ -23,9 +23,9 @@ type commit struct {
 	*server
 	root *root
 	txn  casstore.Txn
-	// nodes is what the nodes of the conditions and operations are taken for. ZooKeeper
-	// compares: a mistake costs a look, and another try. They were read in the epoch, or
-	// written in it.
+	// nodes has the assumed states of the nodes of the conditions and operations.
+	// ZooKeeper compares: a mistake costs a look, and another try. They were read in the
+	// epoch, or written in it.
 	nodes map[string]node
 	at    epoch
 	acl   []zk.ACL
@@ -58,8 +58,8 @@ func (s *server) Commit(ctx context.Context, txn casstore.Txn) (answer casstore.
 	}
 }
 
-// try makes one try. again says that nothing was executed, and that nodes are not what they
-// were taken for.
+// try makes one try. again says that nothing was executed, and that an assumed state was
+// wrong.
 func (c *commit) try(ctx context.Context) (answer casstore.Answer, again bool, err error) {
 	if err := c.ready(ctx); err != nil {
 		return answer, false, err
@@ -76,7 +76,7 @@ func (c *commit) try(ctx context.Context) (answer casstore.Answer, again bool, e
 	p, holds := plan{}, c.hold(c.nodes)
 	if holds {
 		p = c.plan()
-	} // else a transaction of nothing: what is read after it is no older
+	} // else an empty transaction: a read after it is no older
 	o := c.multi(ctx, c.root, c.at.version, p)
 	switch {
 	case o.err == nil && holds:
@@ -131,9 +131,9 @@ func (c *commit) names() []string {
 	return slices.Collect(maps.Keys(all))
 }
 
-// believe fills in what the nodes are taken for. What is remembered of the epoch says that,
-// and so does a condition that names a revision, unless that is from before the epoch: then
-// the node may have been deleted and created since, up to the same version.
+// believe fills in the assumed states. The memory of the epoch has them, and so has a
+// condition that names a revision, unless that is from before the epoch: then the node may
+// have been deleted and created since, up to the same version.
 func (c *commit) believe(ctx context.Context) error {
 	c.nodes = map[string]node{}
 	var unknown []string

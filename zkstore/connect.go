@@ -53,7 +53,7 @@ func (c *Conn) absent() error {
 // of members without a leader; a connection of Connect waits half a second, and 50 ms. dial
 // makes connections, with TLS for example; nil is net.DialTimeout. Connect sends nothing:
 // the connection is made in the background. It returns driver.ErrConfig if there are no
-// servers, or one of them is not host:port, such as an address with a path (chroot).
+// servers, or an address is not host:port, such as an address with a path (chroot).
 // Credentials are added with conn.AddAuth. Close the connection after the store.
 func Connect(servers []string, dial zk.Dialer) (*Conn, error) {
 	if dial == nil {
@@ -73,7 +73,7 @@ func Connect(servers []string, dial zk.Dialer) (*Conn, error) {
 	return &Conn{Conn: conn, hosts: h}, nil
 }
 
-// quiet leaves out what the client logs at each try: the store says what fails.
+// quiet leaves out the client's log of each try: the store reports failures.
 type quiet struct{}
 
 func (quiet) Printf(string, ...any) {}
@@ -170,7 +170,7 @@ func (h *hosts) hangs() {
 	h.greeting = min(2*h.greeting, lastGreeting)
 }
 
-// greeted is a connection whose first answer has to come in time.
+// greeted is a connection with a time limit for the first answer.
 type greeted struct {
 	net.Conn
 	hosts  *hosts

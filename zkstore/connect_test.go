@@ -20,7 +20,8 @@ import (
 	"github.com/interlock-go/interlock/core/observe"
 )
 
-// The client waits for a second where it is told to: while a leader is elected it must not.
+// The client waits for a second when the host list says that it has tried all hosts: during
+// an election it must not.
 func TestTheClientIsNotSentToSleepByAnElection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := &hosts{servers: []string{"a", "b", "c"}, greeting: firstGreeting}

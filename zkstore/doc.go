@@ -8,12 +8,12 @@
 //	locker, err := core.New(store)
 //
 // The store has exclusive locks. It refuses shared locks and permits with core.ErrConfig:
-// they need package core/redisstore. docs/consensus.md says what is promised, how it works,
-// and which rights it needs. [Store.Check] says what is unsafe.
+// they need package core/redisstore. docs/consensus.md has the promises, the protocol and
+// the rights. [Store.Check] names unsafe settings.
 //
-// An entry of package casstore is a node whose data begins with "+". A node stays when its
-// entry is deleted, with the data "-", so that its versions grow; the store deletes such
-// nodes later. Every transaction compares the version of one node, /{prefix}/.epoch, which
-// changes whenever nodes are deleted: so a late transaction never meets a node that was
-// created anew with a version that it has seen.
+// An entry of package casstore is a node with data that begins with "+". A node stays when
+// its entry is deleted, with the data "-", so that its versions grow; the store deletes
+// such nodes later. Every transaction compares the version of one node, /{prefix}/.epoch,
+// which changes whenever nodes are deleted: so a late transaction never meets a node that
+// was created anew with a version that it has seen.
 package zkstore

@@ -8,7 +8,7 @@ import (
 	"github.com/interlock-go/interlock/zkstore"
 )
 
-// A locker on ZooKeeper, and what is unsafe about this ensemble.
+// A locker on ZooKeeper, and the unsafe settings of this ensemble.
 func Example() {
 	conn, err := zkstore.Connect([]string{"zk-1:2181", "zk-2:2181", "zk-3:2181"}, nil)
 	if err != nil {

@@ -21,7 +21,7 @@ const (
 	// under is how many transactions are under way at most: a request that comes while
 	// there are as many waits, and shares the next one.
 	under = 4
-	// answerWait bounds a transaction all of whose callers wait without a bound.
+	// answerWait bounds a transaction if all its callers wait without a bound.
 	answerWait = 10 * time.Second
 )
 
@@ -36,8 +36,8 @@ type request struct {
 	outcome
 }
 
-// outcome is what has become of a request. After an error that is [mistaken], wrong is what
-// was mistaken; it has the name of the root if the epoch has ended.
+// outcome is the outcome of a request. After an error that is [mistaken], wrong is the
+// mistake; it has the name of the root if the epoch has ended.
 type outcome struct {
 	results []zk.MultiResponse // of the steps
 	number  int64              // of the transaction
@@ -93,8 +93,8 @@ func (l *lanes) serve() {
 	}
 }
 
-// next takes requests out of those that wait that can share a transaction: of one epoch, and
-// none writes a node that another one writes or compares. Called with the mutex held.
+// next takes waiting requests that can share a transaction: all are of one epoch, and none
+// writes a node that another one writes or compares. Called with the mutex held.
 func (l *lanes) next() []*request {
 	var batch, left []*request
 	written, checked := map[string]bool{}, map[string]int32{}

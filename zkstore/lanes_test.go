@@ -197,7 +197,8 @@ func TestNoRequestSharesATransactionWithOneOfItsNodesOrOfAnotherEpoch(t *testing
 	})
 }
 
-// Where nothing is written whose answer has a number, a node of the adapter is.
+// If no write of a transaction returns a number, the transaction also writes a node of the
+// adapter.
 func TestEachTransactionTellsItsNumber(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &wire{}

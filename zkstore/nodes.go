@@ -16,25 +16,25 @@ import (
 
 const (
 	// there begins the data of a node that is an entry. Every other node is an entry that is
-	// not there: one that was deleted, or that only has nodes below.
+	// not there: it was deleted, or only has nodes below.
 	there = "+"
 	// gone is the data of a node that is no entry. A node that is deleted and created anew
 	// has version 0 again, so a late transaction could meet a version that it has seen
 	// before. So a node stays when its entry is deleted.
 	gone = "-"
 
-	// highest is what the number of a change may be. ZooKeeper counts the elections of a leader
-	// above 32 bits; a fencing token has room for 16,128 of them.
+	// highest bounds the number of a change. ZooKeeper counts the elections of a leader above
+	// 32 bits; a fencing token has room for 16,128 of them.
 	highest = 1<<46 - 1<<40
 	// anyVersion is the version that a request gives to compare none. A version has 32 bits and
 	// a sign, and goes on from the highest at the lowest. So no node may rest at this version:
 	// a write that would leave it there writes twice.
 	anyVersion = -1
-	// nearAny is from which version on each write compares, so that none goes too far.
+	// From the version nearAny on each write compares, so that none goes too far.
 	nearAny = anyVersion - 1000
 )
 
-// node is what is at a path.
+// node is the state of a path.
 type node struct {
 	there    bool
 	live     bool // it is an entry
@@ -88,7 +88,7 @@ func newNode(data []byte, stat *zk.Stat) node {
 // path is where the entry of a name is.
 func path(name string) string { return "/" + strings.TrimSuffix(name, "/") }
 
-// found is what the client has read.
+// found is a result that the client has read.
 type found[T any] struct {
 	what T
 	stat *zk.Stat
@@ -147,8 +147,7 @@ func (s *server) saw(number int64) {
 	}
 }
 
-// root is the node of the first part of a name. Below it the adapter has two nodes of its
-// own:
+// root is the node of the first part of a name. Below it the adapter has two special nodes:
 //
 //	.epoch   its version is compared by every transaction, and changes with every one that
 //	         deletes nodes: so no transaction meets a version that a deleted node has had
@@ -160,14 +159,14 @@ type root struct {
 	known  bool
 	at     epoch
 	acl    []zk.ACL
-	seenIn epoch           // in which nodes were seen
+	seenIn epoch           // epoch of the nodes
 	nodes  map[string]node // without their values
 }
 
-// epoch is the time in which no node is deleted.
+// epoch is a time without the deletion of a node.
 type epoch struct {
 	version int32
-	number  int64 // of the transaction with which it began
+	number  int64 // of its first transaction
 }
 
 func (r *root) epochPath() string { return path(r.name + "/.epoch") }
@@ -201,7 +200,7 @@ func (s *server) rootOf(txn casstore.Txn) (*root, error) {
 	return r, nil
 }
 
-// open returns the epoch, and the rights for new nodes. It makes what is not there.
+// open returns the epoch, and the rights for new nodes. It makes missing nodes.
 func (s *server) open(ctx context.Context, r *root) (epoch, []zk.ACL, error) {
 	r.mu.Lock()
 	at, acl, known := r.at, r.acl, r.known
@@ -234,8 +233,8 @@ func (s *server) open(ctx context.Context, r *root) (epoch, []zk.ACL, error) {
 	return at, acl, nil
 }
 
-// rights are the rights of new nodes: of all, if the root is open to all; else of the user whose
-// credentials the client has added. It makes the root if that is not there.
+// rights are the rights of new nodes: of all, if the root is open to all; else of the user with
+// the credentials that the client has added. It makes the root if that is not there.
 func (s *server) rights(ctx context.Context, r *root) ([]zk.ACL, error) {
 	for {
 		acl, err := call(ctx, s, func() ([]zk.ACL, error) {

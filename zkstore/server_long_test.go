@@ -159,8 +159,8 @@ func awaitFile(t *testing.T, pattern string, n int) {
 	t.Fatalf("%s does not have %d files", pattern, n)
 }
 
-// far is a connection to a server that is some way off: what is written arrives later, and does
-// not hold up what follows.
+// far is a connection to a server that is some way off: a write arrives later, and does not
+// delay the next write.
 type far struct {
 	net.Conn
 	sent  chan parcel

@@ -43,15 +43,15 @@ func New(conn *Conn, opts ...casstore.Option) (*Store, error) {
 	return s, nil
 }
 
-// Close ends what the store does in the background, as the Close of [casstore.Store] does.
+// Close ends the store's work in the background, as the Close of [casstore.Store] does.
 func (s *Store) Close() error {
 	s.end()
 	s.work.Wait()
 	return s.Store.Close()
 }
 
-// Server makes the adapter alone, which [New] gives to casstore.New. The nodes of what
-// was deleted stay until a [Store] deletes them.
+// Server makes the adapter alone, which [New] gives to casstore.New. The nodes of deleted
+// entries stay until a [Store] deletes them.
 func Server(conn *Conn) casstore.Server { return newServer(conn) }
 
 func newServer(conn *Conn) *server {

@@ -22,8 +22,8 @@ const (
 	atOnce = 500
 )
 
-// tidy deletes nodes that are no entries any more. Of all stores of a root one does so at
-// a time: the one that ends the epoch.
+// tidy deletes nodes that are no entries any more. Of all stores of a root only one does so
+// at a time: the store that ends the epoch.
 func (s *Store) tidy() {
 	last := map[string]int64{}
 	for most := 0; ; {
@@ -106,8 +106,8 @@ type tidying struct {
 	deleted int
 }
 
-// walk collects some nodes that can go, and before them what is below them. It reads as many
-// nodes at once as lists do, so that callers do not leave nodes faster than they go.
+// walk collects some nodes that can go, and before them the nodes below them. It reads as
+// many nodes at once as lists do, so that callers do not leave nodes faster than they go.
 func (t *tidying) walk(ctx context.Context, names []string) error {
 	for some := range slices.Chunk(names, together) {
 		read := map[string]node{}
@@ -159,8 +159,8 @@ func (t *tidying) below(ctx context.Context, names []string, read map[string]nod
 	return list, failed
 }
 
-// flush deletes what was collected, and ends the epoch in the same transaction. What has
-// changed since it was read is left out.
+// flush deletes the collected nodes, and ends the epoch in the same transaction. It leaves
+// out nodes that have changed since they were read.
 func (t *tidying) flush(ctx context.Context) error {
 	for {
 		at, _, err := t.open(ctx, t.root)

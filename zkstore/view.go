@@ -60,7 +60,7 @@ func (v view) same(o view) bool {
 }
 
 // look reads entries and lists once. newest is the number of the last change of it, looks how
-// many nodes it has asked for that can change what it says.
+// many nodes it has asked for that can change the result.
 func (s *server) look(
 	ctx context.Context, names []string, known map[string]node, lists []casstore.Range,
 ) (v view, newest int64, looks int, err error) {

@@ -38,9 +38,9 @@ type watching struct {
 	nodes map[string]*watched
 }
 
-// Watch implements [casstore.Server]. It reads again what has changed until nothing more
-// has: the client delivers what has changed before what was read, so that all is of one
-// moment then. What was reported is compared with what is there.
+// Watch implements [casstore.Server]. It reads changed nodes again until no more have
+// changed: the client delivers changes before the reads, so that all values are of one
+// moment then. The last report is compared with the present state.
 func (s *server) Watch(ctx context.Context, prefix string, report func([]casstore.Change)) error {
 	w := &watching{server: s, ctx: ctx, base: strings.TrimSuffix(prefix, "/"), nodes: map[string]*watched{}}
 	w.one = w.base == prefix
@@ -69,7 +69,7 @@ func (s *server) Watch(ctx context.Context, prefix string, report func([]casstor
 	}
 }
 
-// look reads what has changed, until nothing more has.
+// look reads changed nodes, until no more have changed.
 func (w *watching) look() error {
 	for {
 		if err := w.drain(); err != nil {
@@ -92,7 +92,7 @@ func (w *watching) look() error {
 	}
 }
 
-// read reads a node and what is below it, and watches both.
+// read reads a node and its children, and watches both.
 func (w *watching) read(name string, at *watched) error {
 	if at.readData {
 		n, fired, err := w.getWatched(name)
@@ -264,7 +264,7 @@ func (w *watching) wait() error {
 	return of[i].note(cases[i].Chan.Interface().(<-chan zk.Event), value.Interface().(zk.Event))
 }
 
-// changes says what has changed between two looks, by transaction. The first look has all
+// changes returns the changes between two looks, by transaction. The first look has all
 // entries that there are.
 func changes(last, now map[string]node) [][]casstore.Change {
 	by := map[int64][]casstore.Change{}

@@ -44,9 +44,9 @@ func (g *gauge) reset() (most, above int) {
 	return most, above
 }
 
-// commandCounter counts the commands that this process sends to Redis. It reads what
-// the process writes to its connections. The count of the server would include the
-// calls of scripts and the commands of other processes.
+// commandCounter counts the commands that this process sends to Redis. It reads the
+// output of the process on its connections. The count of the server would include
+// the calls of scripts and the commands of other processes.
 type commandCounter struct{ atomic.Int64 }
 
 // dial is a redis.Options.Dialer.
@@ -63,8 +63,8 @@ type countedConn struct {
 	counter *commandCounter
 }
 
-// commandHead is the beginning of a command: how many arguments it has, and its name.
-// What the bank and the locks store has no such text.
+// commandHead is the beginning of a command: how many arguments it has, and its name. No
+// value of the bank or the locks has such a text.
 var commandHead = regexp.MustCompile(`\*\d+\r\n\$\d+\r\n(\w+)\r\n`)
 
 // setup are the commands that only set up a connection.

@@ -47,7 +47,7 @@ func httpRoutes(s *service) http.Handler {
 func init() { gin.SetMode(gin.ReleaseMode) }
 
 // ginRoutes is the bank on gin. The lock is one more handler of a route, after the handler
-// that admits and before the one that works.
+// that admits and before the handler that works.
 func ginRoutes(s *service) http.Handler {
 	engine := gin.New()
 	once := ginlock.Idempotent(s.payments)

@@ -76,7 +76,7 @@ func WithBody(contentType, body string) func(*http.Request) {
 		if contentType != "" {
 			r.Header.Set("Content-Type", contentType)
 		}
-		if body == "" { // a length of 0 beside a body says that the length is unknown
+		if body == "" { // a length of 0 with a body says that the length is unknown
 			return
 		}
 		r.ContentLength = int64(len(body))
@@ -114,7 +114,7 @@ func (a Answer) WantProblem(tb testing.TB, status int, reason, retryAfter string
 	}
 }
 
-// Want holds any other answer against what is expected.
+// Want compares any other answer with the expected one.
 func (a Answer) Want(tb testing.TB, status int, body string) {
 	tb.Helper()
 	if a.Status != status || a.Body != body {
@@ -122,7 +122,7 @@ func (a Answer) Want(tb testing.TB, status int, body string) {
 	}
 }
 
-// WantOwn holds an answer of the handler's own against what is expected.
+// WantOwn compares an answer of the handler with the expected one.
 func (a Answer) WantOwn(tb testing.TB, status int, body string) {
 	tb.Helper()
 	a.Want(tb, status, body)
@@ -131,7 +131,7 @@ func (a Answer) WantOwn(tb testing.TB, status int, body string) {
 	}
 }
 
-// WantReplay holds an answer against what was stored.
+// WantReplay compares an answer with the stored one.
 func (a Answer) WantReplay(tb testing.TB, status int, body string) {
 	tb.Helper()
 	a.Want(tb, status, body)

@@ -23,9 +23,9 @@ func (d Deaf) Write(b []byte) (int, error) { return len(b), nil }
 // WriteHeader implements http.ResponseWriter.
 func (d Deaf) WriteHeader(int) {}
 
-// Router is what a framework makes of a handler at POST /accounts/{id}/debit, which
-// answers with nothing unless it returns an error: behind a lock, or bare where that
-// is nil.
+// Router serves a handler at POST /accounts/{id}/debit with a framework, under a
+// lock, or bare if the lock is nil. The answer is empty unless the handler returns
+// an error.
 type Router func(lock *core.Guard, handle func(ctx context.Context) error) http.Handler
 
 // handlers are what a router is measured with.

@@ -78,8 +78,8 @@ func OnDisk(r *http.Request) (string, error) {
 	return file.Name(), nil
 }
 
-// ReadIn is what middleware does that stands behind MeasureBody: it wraps the body, so that
-// nothing shows how much of it was read, and reads a part if the client asks it to.
+// ReadIn is middleware after MeasureBody: it wraps the body, so that nothing shows how much
+// of it was read, and reads a part if the client asks it to.
 func ReadIn(r *http.Request) {
 	r.Body = struct{ io.ReadCloser }{r.Body}
 	if r.Header.Get("X-Read") != "" {
@@ -87,7 +87,7 @@ func ReadIn(r *http.Request) {
 	}
 }
 
-// WantMeasured sends bodies of unknown length to an endpoint behind MeasureBody and [ReadIn]
+// WantMeasured sends bodies of unknown length to an endpoint with MeasureBody and [ReadIn]
 // that answers with the body: a body that was read in part is refused, others are not.
 func WantMeasured(tb testing.TB, srv *httptest.Server) {
 	tb.Helper()

@@ -6,8 +6,8 @@ import "context"
 type Client interface {
 	// Call makes a call and waits for all of the answer.
 	Call(ctx context.Context, req Request) Outcome
-	// Open makes a call and returns when the answer begins. It is only for
-	// clients whose answers come in parts.
+	// Open makes a call and returns when the answer begins. It is only for clients that get
+	// answers in parts.
 	Open(ctx context.Context, req Request) (Stream, error)
 }
 
@@ -33,8 +33,8 @@ type Request struct {
 	Header [][2]string
 	// Body is the body of an HTTP request.
 	Body string
-	// Amount is a field of the message in gRPC, and Padding the length of one
-	// that the service does not know; 0: without it.
+	// Amount is a field of the message in gRPC, and Padding the length of a field that the
+	// service does not know; 0: without it.
 	Amount  int64
 	Padding int
 }
@@ -44,8 +44,8 @@ type Outcome struct {
 	// Ran says that a handler was entered while the call was made. It is about
 	// this call where no other one may have begun meanwhile.
 	Ran bool
-	// OK says that the answer is a success. Text is what was sent with it, or
-	// with a failure that is the handler's own.
+	// OK says that the answer is a success. Text is the text of the answer, or of the
+	// handler's failure.
 	OK   bool
 	Text string
 	// Code is the protocol's word for the status: "423", "Aborted". It is
@@ -53,7 +53,7 @@ type Outcome struct {
 	Code string
 	// Replayed says that the answer is a stored one.
 	Replayed bool
-	// Reason is core's, as clients read it; Domain says whose it is.
+	// Reason is core's, as clients read it; Domain names the owner of the reason.
 	Reason, Domain string
 	// Detail is the text for people.
 	Detail string

@@ -62,7 +62,7 @@ func recoverStream(srv any, ss grpc.ServerStream, _ *grpc.StreamServerInfo, hand
 	return handler(srv, ss)
 }
 
-// recovered makes a status of what was thrown.
+// recovered makes a status of a panic.
 func recovered(err *error) {
 	if thrown := recover(); thrown != nil {
 		*err = status.Error(codes.Internal, fmt.Sprint(thrown))
@@ -75,7 +75,7 @@ type calls struct {
 	service *Service
 }
 
-// Call implements callspb.CallsServer: what is sent is one reply.
+// Call implements callspb.CallsServer: it sends one reply.
 func (c calls) Call(ctx context.Context, req *callspb.Request) (*callspb.Reply, error) {
 	var text strings.Builder
 	err := c.service.handleGRPC(ctx, req, func(s string) error { text.WriteString(s); return nil })

@@ -71,7 +71,7 @@ func (s *Service) HandleHTTP(w http.ResponseWriter, r *http.Request, param func(
 
 // ServeHTTP starts a server for a handler that has the service at Pattern, for
 // every method, and returns its client. A panic that comes out of the handler is
-// answered with 500 and what was thrown.
+// answered with 500 and the value of the panic.
 func (s *Service) ServeHTTP(t testing.TB, h http.Handler) *HTTPClient {
 	t.Helper()
 	s.Start()
@@ -95,7 +95,7 @@ func (s *Service) ServeHTTP(t testing.TB, h http.Handler) *HTTPClient {
 		}
 		h.ServeHTTP(w, r)
 	}))
-	srv.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, 0) // what is written twice is on purpose
+	srv.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, 0) // a second answer is on purpose
 	if s.HTTP2 {
 		srv.EnableHTTP2 = true
 		srv.StartTLS()

@@ -1,9 +1,9 @@
 // Package adaptertest lets one test run over the locks and the idempotent
-// endpoints of every framework. A [Service] says what is served, without naming a
-// protocol; an adapter's builder serves it in a few lines; the [Client] that the
-// builder returns calls it, and says in the same words for all protocols what came
-// back. A new framework on net/http ends its builder with [Service.ServeHTTP]; any
-// other protocol implements Client.
+// endpoints of every framework. A [Service] describes the service, without naming
+// a protocol; an adapter's builder serves it in a few lines; the [Client] that the
+// builder returns calls it, and returns the answer in the same form for all
+// protocols. A new framework on net/http ends its builder with
+// [Service.ServeHTTP]; any other protocol implements Client.
 //
 // The rest is for the tests of what only one framework has: lockers and engines on
 // a store in memory, servers, requests and handlers that can be held.
@@ -34,12 +34,11 @@ type Service struct {
 	// Route is the path in the syntax of http.ServeMux, without a method; empty:
 	// /{id}/call. In gRPC its parameters are fields of the message: id, from, to.
 	Route string
-	// Handler runs behind the layers. Its error, the end of its context excepted,
+	// Handler runs inside the layers. Its error, the end of its context excepted,
 	// is answered as [ErrHandler] by HTTP handlers and returned where handlers
 	// return errors.
 	Handler func(ctx context.Context, call *Call) error
-	// Derive is what the middleware in front of the layers does to the context.
-	// Nil: nothing.
+	// Derive changes the context in the middleware in front of the layers. Nil: nothing.
 	Derive func(ctx context.Context) context.Context
 	// User is what authentication in front of the layers puts under "user" into
 	// the framework's own context, where there is one (gin, echo).
@@ -84,7 +83,7 @@ type Call struct {
 // FAILED_PRECONDITION in gRPC.
 var ErrHandler = errors.New("adaptertest: the handler refuses")
 
-// Visit is what the middleware in front of the layers saw of one call.
+// Visit is one call as the middleware in front of the layers saw it.
 type Visit struct {
 	// Panic is what came through the layers; nil for none.
 	Panic any
@@ -140,8 +139,8 @@ func (s *Service) Handle(ctx context.Context, call *Call) error {
 // Runs counts how often the handler was entered.
 func (s *Service) Runs() int64 { return s.runs.Load() }
 
-// Visit waits until a call has left the middleware in front of the layers, and
-// returns what that saw. Calls are returned in the order in which they left.
+// Visit waits until a call has left the middleware in front of the layers, and returns what
+// that saw. Calls are returned in the order of their ends.
 func (s *Service) Visit(t testing.TB) Visit {
 	t.Helper()
 	select {

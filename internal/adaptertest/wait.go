@@ -13,7 +13,7 @@ import (
 	"github.com/interlock-go/interlock/core"
 )
 
-// Until waits for a state that has no event of its own.
+// Until waits for a state that no event announces.
 func Until(tb testing.TB, what string, f func() bool) {
 	tb.Helper()
 	tick := time.NewTicker(500 * time.Microsecond)
@@ -25,8 +25,8 @@ func Until(tb testing.TB, what string, f func() bool) {
 	}
 }
 
-// Queued waits until n callers wait in the locker. An answer to one of the calls that wait ends
-// the test at once.
+// Queued waits until n callers wait in the locker. An answer to a waiting call ends the test at
+// once.
 func Queued(tb testing.TB, locker *core.Locker, n int, calls ...<-chan Outcome) {
 	tb.Helper()
 	Until(tb, fmt.Sprintf("%d queued", n), func() bool {
@@ -91,7 +91,7 @@ func (g Gate) Pass() {
 	_ = Meet(context.Background(), g.Leave)
 }
 
-// DeadlineContext is a context whose deadline passes when the test closes Over.
+// DeadlineContext is a context with a deadline that passes when the test closes Over.
 type DeadlineContext struct {
 	context.Context
 	Over chan struct{}
@@ -110,7 +110,7 @@ func (c DeadlineContext) Err() error {
 	}
 }
 
-// LogTo collects what is logged until the test ends.
+// LogTo collects the log until the test ends.
 func LogTo(tb testing.TB) *Buffer {
 	tb.Helper()
 	b := new(Buffer)
@@ -129,5 +129,5 @@ type Buffer struct {
 // Write implements io.Writer.
 func (b *Buffer) Write(p []byte) (int, error) { b.mu.Lock(); defer b.mu.Unlock(); return b.b.Write(p) }
 
-// String returns what was written so far.
+// String returns the text so far.
 func (b *Buffer) String() string { b.mu.Lock(); defer b.mu.Unlock(); return b.b.String() }

@@ -45,8 +45,8 @@ func (c Call) Target() (method, path, query string) {
 	return c.HTTP.Method, canonical(c.HTTP.URL), c.HTTP.URL.RawQuery
 }
 
-// Origin returns the host, and path and query of the request line: what is in front
-// of a handler may have changed the URL (http.StripPrefix).
+// Origin returns the host, and path and query of the request line: middleware in front of a
+// handler may have changed the URL (http.StripPrefix).
 func (c Call) Origin() (host, path, query string) {
 	u, err := url.ParseRequestURI(c.HTTP.RequestURI)
 	if err != nil { // the request was not read from a connection

@@ -2,10 +2,10 @@
 // a response that was stored. It is what Idempotent of httplock, ginlock and echolock
 // have in common.
 //
-// A handler writes to a Writer, which looks to it like any other: what it writes
-// is kept, a flush waits. When it is done, the adapter gives Response to the
-// engine, and then does as the engine says: Send what was captured, or Replay
-// what was stored. A response that grows over the limit is settled with the
+// A handler writes to a Writer, which looks to it like any other: the Writer keeps
+// the handler's output, a flush waits. When it is done, the adapter gives Response
+// to the engine, and then does as the engine says: Send the captured response, or
+// Replay the stored one. A response that grows over the limit is settled with the
 // engine at that moment, and from then on goes straight through.
 package capture
 
@@ -34,7 +34,7 @@ type Writer struct {
 	attempt endpoint.Attempt
 
 	before http.Header // as the handler found it
-	live   http.Header // what the handler sees
+	live   http.Header // the handler's view
 	sent   http.Header // as it was when the header was written; nil before
 	status int         // 0: no header was written
 	body   []byte
@@ -67,10 +67,10 @@ var (
 
 // New returns a Writer for a response that is to go to the writer below.
 func New(below http.ResponseWriter, attempt endpoint.Attempt) *Writer {
-	// The handler sees what middleware in front of it has set, and may change it.
-	// The header below stays as that middleware has it until the response is
-	// sent, and for good if it is not sent. Middleware that adds values later appends to
-	// slices of its own.
+	// The handler sees what middleware in front of it has set, and may change it. The
+	// header below stays as that middleware has it until the response is sent, and for
+	// good if it is not sent. Middleware that adds values later appends to its own
+	// slices.
 	header := below.Header()
 	return &Writer{under: below, attempt: attempt, before: maps.Clone(header), live: header.Clone()}
 }
@@ -265,9 +265,10 @@ func (w *Writer) isCut(said string) bool {
 	return true
 }
 
-// Response is what is to be stored, when the handler is done, and whether it gave
-// an answer. For a handler that wrote nothing the status is implied, as frameworks send
-// it then; an informational status is not an answer, and net/http then implies 200.
+// Response returns the response to store after the handler, and whether the handler
+// gave an answer. For a handler that wrote nothing the status is implied, as frameworks
+// send it then; an informational status is not an answer, and net/http then implies
+// 200.
 //
 // Header fields are the fields that the handler has changed; what stands in front of
 // it sets its own again. A field that it has removed has no values.
@@ -324,9 +325,9 @@ func announced(header http.Header) func(yield func(string) bool) {
 	}
 }
 
-// Send sends what was captured, as the handler wrote it, with the mark of its result. A guard
-// inside the handler has refused the request if inside is not nil. Of a response over the limit
-// the trailers are left.
+// Send sends the captured response as the handler wrote it, with the mark of its result. A
+// guard inside the handler has refused the request if inside is not nil. Of a response over the
+// limit the trailers are left.
 func (w *Writer) Send(inside *core.Refusal) {
 	switch w.state {
 	case leaving:
@@ -367,8 +368,8 @@ func Replay(w http.ResponseWriter, r *endpoint.Response) {
 	send(w, r.Status, r.Body, r.Trailer)
 }
 
-// send writes a response whose header is there. Trailers are announced, and with
-// it sent in either version of HTTP.
+// send writes a response after its header is complete. Trailers are announced, and with it
+// sent in either version of HTTP.
 func send(w http.ResponseWriter, status int, body []byte, trailer map[string][]string) {
 	header := w.Header()
 	if len(trailer) > 0 {

@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// changes are the header fields in which after differs from before. A field that
-// was removed has no values.
+// changes are the header fields that differ between before and after. A field that was
+// removed has no values.
 func changes(before, after http.Header) map[string][]string {
 	changed := make(map[string][]string, len(after))
 	for name, values := range after {
@@ -26,7 +26,7 @@ func changes(before, after http.Header) map[string][]string {
 // header that goes out. Middleware in front may have changed that while the
 // handler ran (a session that sets its cookie on the writer it knows): these
 // changes stay. Where both have changed one field, the handler's value counts, and
-// of a field whose lines are independent of each other both remain.
+// of a field with independent lines both remain.
 func apply(header, before, after http.Header) {
 	for name, values := range changes(before, after) {
 		was, now := before[name], header[name]
@@ -42,7 +42,7 @@ func apply(header, before, after http.Header) {
 	}
 }
 
-// independent are the fields to which several parties add lines of their own.
+// independent are the fields that get lines from several parties.
 var independent = map[string]bool{"Set-Cookie": true, "Vary": true}
 
 func startsWith(list, start []string) bool {

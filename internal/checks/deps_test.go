@@ -14,8 +14,8 @@ import (
 // module is the path of this module, which import rules leave out.
 const module = "github.com/interlock-go/interlock"
 
-// pkg is what `go list -json` says about a package; Imports are those of its
-// files that are no tests.
+// pkg is what `go list -json` says about a package; Imports are the imports of its files,
+// without tests.
 type pkg struct {
 	ImportPath string
 	Imports    []string
@@ -49,8 +49,8 @@ func TestPackagesImportOnlyWhatTheirLayerMay(t *testing.T) {
 	}
 }
 
-// goList runs go list in a directory. A module whose dependencies are not downloaded can be
-// listed, too.
+// goList runs go list in a directory. This lists a module without downloaded dependencies,
+// too.
 func goList(t *testing.T, dir string, args ...string) string {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "go", append([]string{"list", "-e"}, args...)...)

@@ -124,7 +124,7 @@ func english(t *testing.T, path string) (blocks []string) {
 // hump is where a word begins in the name of a test.
 var hump = regexp.MustCompile(`([A-Z])`)
 
-// around returns the line in which a phrase stands.
+// around returns the line of a phrase.
 func around(block string, at []int) string {
 	begin, end := strings.LastIndexByte(block[:at[0]], '\n')+1, len(block)
 	if i := strings.IndexByte(block[at[1]:], '\n'); i >= 0 {

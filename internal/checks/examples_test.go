@@ -22,8 +22,9 @@ var withoutExample = map[string]string{
 	"zkstore":                            "it needs a ZooKeeper",
 }
 
-// TestEveryPublicPackageHasAnExampleThatRuns looks for an example whose output go test
-// compares, in each package that is for users: what measures and tests the module is not.
+// TestEveryPublicPackageHasAnExampleThatRuns looks in each package for users for an example
+// with output that go test compares. Packages that measure and test the module are not for
+// users.
 func TestEveryPublicPackageHasAnExampleThatRuns(t *testing.T) {
 	atRoot(t)
 	public, shown := map[string]bool{}, map[string]bool{}

@@ -1,16 +1,16 @@
 package checks_test
 
-// layer says what some packages may import besides the standard library. Paths
-// of this module begin with "./"; a pattern that ends with "/..." is the package and
-// all below it.
+// layer lists the imports that some packages may have next to the standard library.
+// Paths of this module begin with "./"; a pattern that ends with "/..." is the
+// package and all below it.
 type layer struct {
 	packages string
 	imports  []string
 	reason   string
 }
 
-// layers are the module's, the most particular first: the first that fits a
-// package is its rule. Tests may import what they want.
+// layers are the module's, the most particular first: the first that fits a package is its
+// rule. Tests may import any package.
 var layers = []layer{
 	{
 		"./core/redisstore",

@@ -15,7 +15,7 @@ import (
 
 var update = flag.Bool("update", false, "write the lists of modules")
 
-// development are the nested modules that users do not import, beside the examples.
+// development are the nested modules, without the examples, that users do not import.
 var development = []string{"bench", "tools", "trust", "trust/consensus"}
 
 // nested returns the nested modules: those for users, and the others.

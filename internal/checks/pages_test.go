@@ -14,7 +14,7 @@ import (
 	"testing"
 )
 
-// A reader decides within a screen or two; what is longer has a page under docs.
+// A reader decides within a screen or two; longer texts have a page under docs.
 func TestTheReadmeIsShort(t *testing.T) {
 	atRoot(t)
 	const most = 180
@@ -23,7 +23,7 @@ func TestTheReadmeIsShort(t *testing.T) {
 	}
 }
 
-// A reader opens three pages at most for a question, and reads each to its end. What is longer
+// A reader opens three pages at most for a question, and reads each to its end. The rest
 // belongs on another page, into a comment of the code, or into the log of commits.
 func TestThePagesAreFewAndShort(t *testing.T) {
 	atRoot(t)

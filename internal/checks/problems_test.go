@@ -24,8 +24,8 @@ import (
 	_ "github.com/interlock-go/interlock/internal/bubble"
 )
 
-// The code of docs/problems, one function for each page, and a test of what the page
-// promises. Two routers on one store in memory are two processes.
+// The code of docs/problems, one function for each page, and a test of the page's promises.
+// Two routers on one store in memory are two processes.
 
 type payments interface {
 	Transfer(ctx context.Context, r *http.Request, reference string) error
@@ -125,7 +125,7 @@ func uploads(mux *http.ServeMux, locker *core.Locker, parts parts) {
 	chunk := core.Serialize(locker, "upload/{id:uuid}",
 		core.Wait(15*time.Second),     // the earlier connection may still be closing
 		core.Watchdog(10*time.Second), // a pod that was killed blocks its uploads for as long
-		core.Attentive(),              // the pod that reads is told when the chunk comes again
+		core.Attentive(),              // the pod that reads is notified when the chunk comes again
 	)
 	mux.Handle("PATCH /uploads/{id}", httplock.Guard(chunk)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		defer stopWhenWanted(w, r)()

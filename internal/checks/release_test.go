@@ -42,7 +42,7 @@ func TestTheChangelogHasNoLineTwiceAndTwoScreensForAVersion(t *testing.T) {
 		if lines++; lines == most+1 {
 			t.Errorf("CHANGELOG.md has more than %d lines under %q", most, section)
 		}
-		name := section + line // each version may have what was added
+		name := section + line // each version may have additions
 		if strings.HasPrefix(line, "- ") {
 			name = line[:min(len(line), 80)] // an entry that was changed on one side is there in both forms
 		}

@@ -12,8 +12,8 @@ import (
 )
 
 // RunAcross lets a call of each framework wait for a call of each other: an RPC debit for
-// a REST debit. The two are in processes of their own, as far as locks go: nothing but the
-// key at the server connects them.
+// a REST debit. The two are in separate processes, as far as locks go: nothing but the key
+// at the server connects them.
 func RunAcross(t *testing.T, over []frameworks.Framework, open func(testing.TB) core.Store) {
 	w := &world{T: t}
 	lockers := [2]*core.Locker{adaptertest.LockerOn(t, open(t)), adaptertest.LockerOn(t, open(t))}

@@ -15,12 +15,12 @@ import (
 // behaviour is a row of the table.
 type behaviour struct {
 	name  string
-	logs  bool // it reads what is logged, so it runs alone
+	logs  bool // it reads the log, so it runs alone
 	over  scope
 	holds func(w *world)
 }
 
-// scope says over which frameworks a row runs.
+// scope selects the frameworks of a row.
 type scope int
 
 const (
@@ -91,7 +91,7 @@ var behaviours = []behaviour{
 	{name: "header makes the key", holds: (*world).headerKey},
 	{name: "body makes the key, and reaches the handler", over: overHTTP, holds: (*world).bodyKey},
 
-	// The handler ran, and its lock was not what it thought.
+	// The handler ran, but without the lock that it expected.
 	{name: "lease lost before the answer", holds: (*world).lostBefore},
 	{name: "lease lost before the answer, whose header was described", over: overHTTP, holds: (*world).lostDescribed},
 	{name: "lease lost, and the handler answers itself", over: overHTTP, holds: (*world).lostOwn},

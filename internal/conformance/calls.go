@@ -152,8 +152,8 @@ func (w *world) disconnect() {
 	}
 }
 
-// The shapes of an HTTP request whose client may leave. Of one over HTTP/1 with
-// a body that was not read, the server does not learn that.
+// The shapes of an HTTP request from a client that may leave. Of one over HTTP/1 with a body
+// that was not read, the server does not learn that.
 type shape int
 
 const (

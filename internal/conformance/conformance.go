@@ -12,8 +12,8 @@ import (
 	"github.com/interlock-go/interlock/internal/frameworks"
 )
 
-// Run runs the table over frameworks, each row on a store of its own in memory. A row that
-// means nothing in a framework is no test of that framework: what passes has run.
+// Run runs the table over frameworks, each row on its own store in memory. A row that means
+// nothing in a framework is no test of that framework: what passes has run.
 func Run(t *testing.T, over []frameworks.Framework) {
 	quiet(t)
 	for _, b := range behaviours {

@@ -13,8 +13,7 @@ import (
 	"github.com/interlock-go/interlock/internal/frameworks"
 )
 
-// wantLoss waits until OnLost is told, and looks whether that says what happened
-// to the lock of account 1.
+// wantLoss waits for the call of OnLost, and checks its report on the lock of account 1.
 func (w *world) wantLoss(losses <-chan core.Loss, answered string) {
 	w.Helper()
 	l := adaptertest.Receive(w, losses, "OnLost")
@@ -37,7 +36,7 @@ func (w *world) lostBefore() {
 	w.wantLoss(losses, "no")
 }
 
-// The answer is the refusal, of whose header the handler has described nothing.
+// The answer is the refusal, without header fields of the handler.
 func (w *world) lostDescribed() {
 	s := &adaptertest.Service{
 		Layers: frameworks.Locks(core.Serialize(w.locker(), "account/{id}")),

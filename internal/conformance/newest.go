@@ -26,8 +26,8 @@ func (w *world) comes(locker *core.Locker) (gone <-chan struct{}) {
 	return c
 }
 
-// superseded makes the behaviour of a handler whose request is superseded, and that ends in some
-// way.
+// superseded makes the behaviour of a handler that ends in some way after its request was
+// superseded.
 func superseded(end func(*adaptertest.Call) error, want func(w *world, o adaptertest.Outcome)) func(w *world) {
 	return func(w *world) {
 		locker := w.locker()

@@ -22,7 +22,7 @@ type world struct {
 	store *memstore.Store
 }
 
-// locker returns a locker, each as of a process of its own.
+// locker returns a locker, each as of another process.
 func (w *world) locker(opts ...core.LockerOption) *core.Locker {
 	w.Helper()
 	return adaptertest.LockerOn(w, w.store, opts...)
@@ -75,7 +75,7 @@ func (w *world) hold(locker *core.Locker, key string) (leave func()) {
 	return leave
 }
 
-// async makes a call on a goroutine of its own.
+// async makes a call on a new goroutine.
 func async(ctx context.Context, client adaptertest.Client, req adaptertest.Request) <-chan adaptertest.Outcome {
 	c := make(chan adaptertest.Outcome, 1)
 	go func() { c <- client.Call(ctx, req) }()

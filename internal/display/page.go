@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Style is the style of a page. A page has a few rules of its own behind it.
+// Style is the style of a page. A page adds a few rules after it.
 //
 //go:embed page.css
 var Style string

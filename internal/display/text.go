@@ -7,11 +7,11 @@ import (
 	"unicode/utf8"
 )
 
-// Text returns a text that a terminal, JSON and a page can show in safety.
-// What is not printable (control characters, the ANSI escape, marks that change the
-// direction of writing, bytes that are no UTF-8) is shown as in a Go string: \x1b,
-// \u202e. So is a backslash, as \\: no two texts look the same, and [Parse] leads back.
-// Spaces other than U+0020 are not printable.
+// Text returns a text that a terminal, JSON and a page can show in safety. Unprintable
+// parts (control characters, the ANSI escape, marks that change the direction of
+// writing, bytes that are no UTF-8) are shown as in a Go string: \x1b, \u202e. So is a
+// backslash, as \\: no two texts look the same, and [Parse] leads back. Spaces other
+// than U+0020 are not printable.
 func Text(s string) string {
 	if plain(s) {
 		return s
@@ -55,8 +55,8 @@ func plain(s string) bool {
 	return utf8.ValidString(s)
 }
 
-// printable leaves out what has no look of its own: besides what strconv leaves out,
-// letters that are shown as nothing (Hangul fillers).
+// printable leaves out invisible characters: all that strconv leaves out, and letters that
+// are shown as nothing (Hangul fillers).
 func printable(r rune) bool {
 	switch r {
 	case '\u115f', '\u1160', '\u3164', '\uffa0', '\u034f', '\u17b4', '\u17b5':
@@ -65,7 +65,7 @@ func printable(r rune) bool {
 	return strconv.IsPrint(r)
 }
 
-// Parse reads a text as [Text] shows it: what is shown can be typed. The error says which
+// Parse reads a text as [Text] shows it: a shown text can be typed. The error says which
 // backslash is wrong.
 func Parse(s string) (string, error) {
 	var b strings.Builder

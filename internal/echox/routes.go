@@ -12,8 +12,8 @@ import (
 // middleware also runs before echo's 404 and 405. In doubt it has, since a
 // request may be refused by mistake, but not let through unlocked.
 //
-// known are the patterns found to be routes, as many as the application has.
-// What is none is not remembered, or a route added later would stay unlocked.
+// known are the patterns found to be routes, as many as the application has. Paths without a
+// route are not remembered, or a route added later would stay unlocked.
 func Routed(c echo.Context, known *sync.Map) bool {
 	e, r := c.Echo(), c.Request()
 	router := cmp.Or(e.Routers()[r.Host], e.Router())

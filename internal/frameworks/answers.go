@@ -11,7 +11,7 @@ import (
 // invited to try again.
 type Answer struct{ HTTP, HTTPRetry, GRPC, GRPCRetry, Pushback string }
 
-// Answers is the table of the design: what a client is told.
+// Answers is the table of the answers to clients.
 var Answers = map[reason.Reason]Answer{
 	reason.BadKey:         {"400", "", "InvalidArgument", "", ""},
 	reason.BodyTooLarge:   {"413", "", "ResourceExhausted", "", ""},

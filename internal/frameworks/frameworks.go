@@ -26,7 +26,7 @@ type Framework struct {
 	Label      string
 	Start      func(testing.TB, *adaptertest.Service) adaptertest.Client
 	HTTP       bool // a framework on net/http
-	Parts      bool // what the handler sends arrives part by part
+	Parts      bool // the handler's output arrives part by part
 	Idempotent bool // it has idempotent endpoints
 	Untyped    bool // the adapter does not know which parameters a route has
 	Colons     bool // a parameter of a route is :id, and not {id}

@@ -57,8 +57,8 @@ func WithKey(ctx context.Context, method string) (keyed context.Context, key str
 	return context.WithValue(ctx, freshKey{}, fresh), key, done, nil
 }
 
-// TakesKey reports whether a method gets a key from a client: it is one of methods, or they are
-// none, and it does not declare NO_SIDE_EFFECTS.
+// TakesKey reports whether a method gets a key from a client: it is in methods, or methods is
+// empty, and it does not declare NO_SIDE_EFFECTS.
 func TakesKey(methods []string, method string) bool {
 	if len(methods) > 0 {
 		return slices.Contains(methods, method)
@@ -76,7 +76,7 @@ func NewCalling(ctx context.Context, method string, msg any, md metadata.MD) *Ca
 	c := &Calling{Method: method, Key: RequestID(msg)}
 	if values := md.Get(idempotency.KeyHeader); c.Key == "" && len(values) > 0 {
 		key, err := endpoint.ParseKey(values)
-		if err != nil { // the server says what is wrong with it
+		if err != nil { // the server names the mistake
 			key = values[0]
 		}
 		c.Key = key
@@ -85,7 +85,7 @@ func NewCalling(ctx context.Context, method string, msg any, md metadata.MD) *Ca
 	return c
 }
 
-// Lost notes a try whose outcome is not known.
+// Lost notes a try with an unknown outcome.
 func (c *Calling) Lost() { c.Known.After(asked.Answer{Kind: asked.Unanswered}) }
 
 // After counts a try, and translates its outcome.
@@ -96,7 +96,7 @@ func (c *Calling) After(err error, md metadata.MD, sent bool) (asked.Answer, err
 
 // Result returns the error of the call.
 func (c *Calling) Result(step asked.Step, err error, pause time.Duration) error {
-	var inner *idempotency.RequestError // of an interceptor behind
+	var inner *idempotency.RequestError // of a later interceptor
 	if c.Key == "" || err == nil || step.Err == nil || errors.As(err, &inner) {
 		return err
 	}

@@ -11,12 +11,12 @@ import (
 // maxDepth is up to where messages within messages are put in order.
 const maxDepth = 100
 
-// Canonical is the wire format of a message with the fields of each message in
-// the order of their numbers. It is the same in servers with different versions
-// of a proto: a field that this server does not know is written behind all others
-// by proto.Marshal, by a server that knows it in its place. Two differences remain:
-// the order of a map, and of the parts of a field without packing, in a field that
-// is not known.
+// Canonical is the wire format of a message with the fields of each message in the
+// order of their numbers. It is the same in servers with different versions of a
+// proto: proto.Marshal writes a field that this server does not know after all
+// others; a server that knows the field writes it in its place. Two differences
+// remain: the order of a map, and of the parts of a field without packing, in a
+// field that is not known.
 func Canonical(m proto.Message) ([]byte, error) {
 	b, err := proto.MarshalOptions{Deterministic: true}.Marshal(m)
 	if err != nil {

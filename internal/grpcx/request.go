@@ -13,7 +13,7 @@ import (
 	"github.com/interlock-go/interlock/core/adapter"
 )
 
-// Method is what is known of a method before it is called.
+// Method has the facts of a method that are known before a call.
 type Method struct {
 	Guard *core.Guard
 	Name  string
@@ -82,8 +82,8 @@ func (q *Request) Param(name string) (string, error) {
 	}
 	m := msg.ProtoReflect()
 	fields, known := q.fields[name]
-	// A message of a type of its own (dynamicpb) has descriptors of its own, and
-	// a KeyFunc may ask for any field.
+	// A dynamic message (dynamicpb) has its own descriptors, and a KeyFunc may ask for any
+	// field.
 	if !known || m.Descriptor() != q.input.Descriptor() {
 		if fields, err = Resolve(m.Descriptor(), name); err != nil {
 			return "", fmt.Errorf("%w: %w", adapter.ErrNoParam, err)
@@ -92,8 +92,8 @@ func (q *Request) Param(name string) (string, error) {
 	return fields.Text(m), nil
 }
 
-// Header returns metadata. Host is what HTTP/2 calls :authority, so that a rule
-// means the same behind REST.
+// Header returns metadata. Host is the pseudo-header :authority of HTTP/2, so that a rule
+// means the same for REST.
 func (q *Request) Header(name string) []string {
 	if name == "Host" {
 		name = ":authority"
@@ -120,7 +120,7 @@ func (q *Request) Body(limit int64) ([]byte, error) {
 	return b, nil
 }
 
-// Value returns what the call's context holds.
+// Value returns a value of the call's context.
 func (q *Request) Value(key any) any { return q.Ctx.Value(key) }
 
 // Native returns the message, of a stream the first one, nil if there is none.

@@ -38,9 +38,9 @@ const (
 	pushback = "grpc-retry-pushback-ms"
 )
 
-// statuses is the one table of statuses for gRPC. retry says that the client is
-// told when to come back; to a store that is down it comes back on its own terms,
-// with a growing back-off.
+// statuses is the one table of statuses for gRPC. retry says that the answer tells
+// the client when to come back; for a store that is down the client decides
+// itself, with a growing back-off.
 var statuses = map[reason.Reason]struct {
 	code  codes.Code
 	retry bool

@@ -26,9 +26,9 @@ type Stream struct {
 	err   error         // why it could not be received; it stays so
 }
 
-// receive returns the first message. A stream cannot be told to give up a
-// RecvMsg, so that one waits on a goroutine of its own: it ends with the stream,
-// which ends when the interceptor returns.
+// receive returns the first message. A stream cannot end a RecvMsg alone, so
+// RecvMsg waits on a separate goroutine. It ends with the stream, and the stream
+// ends when the interceptor returns.
 func (s *Stream) receive(t protoreflect.MessageType) (proto.Message, error) {
 	if t == nil {
 		return nil, errNoProto
@@ -42,8 +42,8 @@ func (s *Stream) receive(t protoreflect.MessageType) (proto.Message, error) {
 		select {
 		case s.err = <-received:
 		case <-timer.C:
-			// Never replaced by what the goroutine finds later: it may still
-			// write to the message, and two must not receive at a time.
+			// Never replaced by a later result of the goroutine: it may still write to the
+			// message, and two must not receive at a time.
 			s.err = status.Error(codes.DeadlineExceeded, "The first message did not come in time.")
 		}
 		if s.err == nil {
@@ -63,9 +63,9 @@ func (s *Stream) receive(t protoreflect.MessageType) (proto.Message, error) {
 // Context returns the lease's context.
 func (s *Stream) Context() context.Context { return s.Ctx }
 
-// RecvMsg receives into m, first of all what was received for the key. A message
-// that arrives after the lease was lost is not handed over: the handler would
-// act on it without its lock.
+// RecvMsg receives into m, first of all the message received for the key. A
+// message that arrives after the lease was lost is not handed over: the handler
+// would act on it without its lock.
 func (s *Stream) RecvMsg(m any) error {
 	switch first := s.first; {
 	case s.err != nil:

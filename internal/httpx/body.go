@@ -13,8 +13,8 @@ import (
 	"github.com/interlock-go/interlock/core/adapter"
 )
 
-// errRead is the server's mistake: what is left of a body is not the body. Taken
-// for it, it would make one request of all that differ in what is gone.
+// errRead is the server's mistake: the rest of a body is not the body. Taken for it, it would
+// make one request of all that differ in the missing part.
 var errRead = fmt.Errorf("%w: the request body was read in front of the rule or idempotent endpoint that needs it: "+
 	"put the middleware that reads it behind, or have it set Request.Body to what it has read; "+
 	"middleware that decompresses the body has to set Request.ContentLength to -1, or to stand in front of MeasureBody", core.ErrConfig)
@@ -24,18 +24,18 @@ var errRead = fmt.Errorf("%w: the request body was read in front of the rule or 
 var errNothing = fmt.Errorf("%w: a body of unknown length has nothing left: it is empty, or was read in front; "+
 	"an empty body is announced by Content-Length: 0, and behind MeasureBody the two can be told apart", adapter.ErrBody)
 
-// Body is BodyOr for frameworks that keep no body of their own.
+// Body is BodyOr for frameworks that keep no body.
 func (q Request) Body(limit int64) ([]byte, error) { return q.BodyOr(limit, nil) }
 
 // BodyOr returns the body, and sets it anew, so that what comes later reads it
 // whole. It is read once, into one buffer that all share and nothing may write to.
 //
 // A body that was read before is restored: from the form that was parsed of it, or
-// from kept, which is what the framework has kept of it. Where that cannot be, the
-// error matches core.ErrConfig.
+// from kept, the copy that the framework has kept. Where that cannot be, the error
+// matches core.ErrConfig.
 func (q Request) BodyOr(limit int64, kept []byte) ([]byte, error) {
 	r := q.Request
-	if w, ok := r.Body.(*whole); ok { // ours: all of it is there, also what was read since
+	if w, ok := r.Body.(*whole); ok { // ours: all of it is there, also the part read since
 		if int64(len(w.all)) > limit {
 			return nil, adapter.ErrBodyLimit
 		}
@@ -68,7 +68,7 @@ func (q Request) BodyOr(limit int64, kept []byte) ([]byte, error) {
 	return b, nil
 }
 
-// rest reads what is there to be read. If that is not the body, it is put back.
+// rest reads the remaining body. If that is not the body, it is put back.
 func (q Request) rest(limit int64) ([]byte, error) {
 	body := q.Request.Body
 	if body == nil || body == http.NoBody {
@@ -105,8 +105,8 @@ const (
 )
 
 // readAll reads to the end, or one byte more than the limit, which tells a body of
-// that length from a longer one. A length that was announced only bounds how far
-// the buffer grows beyond what has come.
+// that length from a longer one. An announced length only bounds the buffer's
+// growth beyond the received bytes.
 func readAll(from io.Reader, announced, limit int64) ([]byte, error) {
 	most := min(limit, math.MaxInt64-1) + 1
 	expected := int(min(max(announced, 0), most)) + spareRoom

@@ -18,10 +18,10 @@ func parsed(r *http.Request) bool {
 	return r.MultipartForm != nil || len(r.PostForm) > 0
 }
 
-// restored returns a body that was read before, from what was made of it. A form
-// is written anew: the same fields, values and files are the same bytes. Nothing
-// else of the body has been kept, so nothing else can tell two requests apart in
-// the handler either. Where there is nothing, the error is gone.
+// restored returns a body that was read before, from its parsed form. A form is
+// written anew: the same fields, values and files are the same bytes. Nothing else
+// of the body has been kept, so nothing else can tell two requests apart in the
+// handler either. Where there is nothing, the error is gone.
 func (l looked) restored(limit int64, kept []byte, gone error) ([]byte, error) {
 	r, b, err := l.request, []byte(nil), error(nil)
 	switch form := r.MultipartForm; {
@@ -49,8 +49,8 @@ func isForm(r *http.Request) bool {
 	return err == nil && kind == "application/x-www-form-urlencoded"
 }
 
-// writeMultipart writes a form that was parsed, with the boundary of the request.
-// Names are sorted; what has one name keeps its order.
+// writeMultipart writes a form that was parsed, with the boundary of the request. Names are
+// sorted; values of one name keep their order.
 func writeMultipart(r *http.Request, limit int64) ([]byte, error) {
 	_, params, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
 	if err != nil {

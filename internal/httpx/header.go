@@ -16,15 +16,15 @@ type Original struct {
 // it when a handler asks for the header: a handler that does not costs nothing.
 func (o *Original) Note(header http.Header) http.Header {
 	if !o.noted {
-		// Values that are added later go to slices of their own.
+		// Values that are added later go to new slices.
 		o.header, o.noted = maps.Clone(header), true
 	}
 	return header
 }
 
 // Restore puts the header back for a refusal that is answered instead of the
-// handler: what the handler has set describes an answer that it did not give
-// (ETag, Content-Encoding, Location, a cookie).
+// handler: the handler's fields describe an answer that it did not give (ETag,
+// Content-Encoding, Location, a cookie).
 func (o *Original) Restore(header http.Header) {
 	if o.noted {
 		clear(header)

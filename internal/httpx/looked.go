@@ -13,7 +13,7 @@ import (
 	"sync/atomic"
 )
 
-// looked is what is known of a body before it is read here.
+// looked has the known facts of a body before it is read here.
 type looked struct {
 	request  *http.Request
 	servers  bool    // the reader is net/http's own, and not some middleware's
@@ -53,8 +53,8 @@ func look(r *http.Request) looked {
 	return l
 }
 
-// isWhole reports whether what was left of the body can be all of it. The bytes that were
-// read before say so, where they are known. Otherwise the length that was announced does.
+// isWhole reports whether the remaining body can be all of it. The bytes that were read
+// before say so, where they are known. Otherwise the length that was announced does.
 func (l looked) isWhole(b []byte) bool {
 	n, announced := int64(len(b)), l.request.ContentLength
 	switch m := l.measured; {
@@ -81,7 +81,7 @@ func (l looked) isWhole(b []byte) bool {
 
 // hasLength reports whether a body can be all of the request's, by its length. A length that
 // was not announced, or was announced for the body that another one was made of, says
-// nothing: what is there is taken for all of it.
+// nothing: the remaining bytes are taken for all of it.
 func (l looked) hasLength(b []byte) bool {
 	if l.measured != nil && l.measured.ended.Load() && !l.isDecompressed() {
 		return int64(len(b)) == l.measured.n.Load()
@@ -89,7 +89,8 @@ func (l looked) hasLength(b []byte) bool {
 	return int64(len(b)) >= l.request.ContentLength || l.isDecompressed()
 }
 
-// isUnknown reports whether it cannot be told if there is no body, or if the body was read.
+// isUnknown reports whether it is unknown if there is no body, or if the body was read
+// before.
 func (l looked) isUnknown() bool {
 	r := l.request
 	return r.ContentLength < 0 && l.state == unknown && l.before == 0 && r.Body != nil && r.Body != http.NoBody
@@ -134,10 +135,10 @@ func serversOf(body reflect.Value) reflect.Value {
 }
 
 // chunksOf reports whether a reader of chunks (HTTP/1) has read any. net/http keeps that to
-// itself, but the fields of the reader show it. They are not exported, and are only read,
-// and only if they mean in this version of Go what they are taken for ([chunksAreKnown]).
-// Before the first chunk all of them have their zero value. In a chunk, n or checkEnd is set. After a chunk, buf has the
-// end of the line; after the last one, err is set.
+// itself, but the fields of the reader show it. They are not exported, and are only read, and only
+// if they have the expected meaning in this version of Go ([chunksAreKnown]). Before the first
+// chunk all of them have their zero value. In a chunk, n or checkEnd is set. After a chunk, buf
+// has the end of the line; after the last one, err is set.
 func chunksOf(src reflect.Value) reading {
 	if src.Kind() != reflect.Interface || src.Elem().Kind() != reflect.Pointer {
 		return unknown
@@ -178,7 +179,7 @@ var chunksAreKnown = sync.OnceValue(func() bool {
 	return true
 })
 
-// Measured is a body that counts what was read.
+// Measured is a body that counts the bytes read.
 type Measured struct {
 	io.ReadCloser
 	n     atomic.Int64
@@ -187,8 +188,8 @@ type Measured struct {
 
 type measuredKey struct{}
 
-// Measure begins to measure the body of a request, and returns the context in which what
-// comes later finds the measure, also if other middleware wraps the body or replaces it.
+// Measure begins to measure the body of a request, and returns a context. Later middleware
+// finds the measure in it, also if other middleware wraps the body or replaces it.
 func Measure(r *http.Request) context.Context {
 	if r.Body == nil || r.Body == http.NoBody || measuredOf(r) != nil {
 		return r.Context()

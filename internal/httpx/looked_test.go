@@ -72,7 +72,7 @@ func chunks(parts ...string) io.Reader {
 	return io.MultiReader(readers...)
 }
 
-// seen serves a request, and returns what is seen of its body behind the middleware.
+// seen serves a request, and returns the body as the handler sees it.
 func seen(t *testing.T, http2 bool, body io.Reader, front http.HandlerFunc, change ...func(*http.Request)) string {
 	t.Helper()
 	srv := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -115,7 +115,7 @@ func seen(t *testing.T, http2 bool, body io.Reader, front http.HandlerFunc, chan
 	return string(b)
 }
 
-// What is left of a body that was read in part is not the body: two payments would be one.
+// The rest of a body that was read in part is not the body: two payments would be one.
 func TestABodyThatWasReadInPartIsNotTakenForTheWhole(t *testing.T) {
 	measured := func(front http.HandlerFunc) http.HandlerFunc {
 		return func(w http.ResponseWriter, r *http.Request) {

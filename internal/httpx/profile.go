@@ -28,8 +28,8 @@ var forms = func() map[reason.Profile]*form {
 		reason.UniversalCommerce: {
 			contentType: "application/json",
 			document:    universalError,
-			// 409 says that a key was used with another body, and that a new key is in
-			// order. A client that does not read the code must not be told so of others.
+			// 409 says that a key was used with another body, and that a new key is in order.
+			// A client that does not read the code must not learn this about other codes.
 			statuses: map[reason.Reason]int{
 				reason.KeyReused:           http.StatusConflict,
 				reason.Superseded:          http.StatusLocked,

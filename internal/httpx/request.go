@@ -1,6 +1,6 @@
-// Package httpx is what the adapters of net/http, gin and echo share: reading a
-// request for its key, seeing whether it was answered, and the one table that
-// turns a refusal into a response.
+// Package httpx is the common code of the adapters of net/http, gin and echo:
+// reading a request for its key, seeing whether it was answered, and the one table
+// that turns a refusal into a response.
 package httpx
 
 import (
@@ -27,7 +27,7 @@ func (q Request) Header(name string) []string {
 // URL.Query: pairs that are malformed do not exist for either.
 func (q Request) Query(name string) []string { return q.URL.Query()[name] }
 
-// Value returns what the request's context holds.
+// Value returns a value of the request's context.
 func (q Request) Value(key any) any { return q.Context().Value(key) }
 
 // ReadsOnly reports whether the method is safe (RFC 9110, 9.2.1), also QUERY

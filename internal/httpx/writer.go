@@ -13,10 +13,10 @@ import (
 )
 
 // Writer notes whether a response was begun, and asks the guard before it is. It
-// keeps what the writer below can do: http.ResponseController finds that by
+// keeps the abilities of the writer below: http.ResponseController finds them by
 // Unwrap, handlers that assert io.ReaderFrom or io.StringWriter find these, and
-// http.Flusher and http.Hijacker in what ForHandler returns. Like the writer below
-// it is not safe for concurrent use.
+// http.Flusher and http.Hijacker in the result of ForHandler. Like the writer
+// below it is not safe for concurrent use.
 type Writer struct {
 	http.ResponseWriter
 	// Ctx is the context that the guard gave to the handler; nil asks no store.
@@ -24,8 +24,8 @@ type Writer struct {
 	// Answered says that the header is on its way, or that the connection was
 	// taken over: the answer can no longer be replaced.
 	Answered bool
-	// Refused says that the guard held the answer back (adapter.BeginAnswer): what
-	// the handler writes is dropped.
+	// Refused says that the guard held the answer back (adapter.BeginAnswer): the handler's
+	// output is dropped.
 	Refused bool
 
 	original Original
@@ -34,8 +34,8 @@ type Writer struct {
 // Header returns the header of the writer below.
 func (w *Writer) Header() http.Header { return w.original.Note(w.ResponseWriter.Header()) }
 
-// Restore undoes what the handler did to the header, for a refusal that is
-// answered in its place. The Writer may be nil: the handler did not run.
+// Restore undoes the handler's changes of the header, for a refusal that is answered in its
+// place. The Writer may be nil: the handler did not run.
 func (w *Writer) Restore() {
 	if w != nil {
 		w.original.Restore(w.ResponseWriter.Header())
@@ -93,7 +93,7 @@ func (w *Writer) ReadFrom(r io.Reader) (int64, error) {
 	return n, err
 }
 
-// FlushError sends what is buffered, and the header before it.
+// FlushError sends the header and the buffered output.
 func (w *Writer) FlushError() error {
 	before := w.Answered
 	if !w.begin(http.StatusOK) {

@@ -15,7 +15,7 @@ import (
 )
 
 type (
-	plain    struct{ http.ResponseWriter } // hides what is below
+	plain    struct{ http.ResponseWriter } // hides the writer below
 	wrapping struct{ http.ResponseWriter }
 	taken    struct{ http.ResponseWriter }
 	fails    struct{ http.ResponseWriter }

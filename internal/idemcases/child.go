@@ -22,8 +22,7 @@ import (
 	"github.com/interlock-go/interlock/internal/frameworks"
 )
 
-// serveAsChild serves an endpoint, sends the payment to it, and ends when it is
-// told to.
+// serveAsChild serves an endpoint, sends the payment to it, and ends on a signal.
 func serveAsChild(t *testing.T, a frameworks.Framework, in string, connect func(*testing.T, string) Records) {
 	var o orders
 	if err := json.Unmarshal([]byte(in), &o); err != nil {

@@ -70,8 +70,8 @@ var disturbedCases = []row{
 	}},
 	{name: "the store is down", own: true, run: func(f *fixture) {
 		var b payments
-		// An engine that closes waits for one lease, until claims whose outcome
-		// it does not know can turn up no more.
+		// An engine that closes waits for one lease, until no claim of unknown outcome can
+		// turn up any more.
 		e := f.serve(f.engine(idempotency.Lease(f.Pace().Lapses())), b.pay)
 		f.want("warm", e.granted("w"), fresh(1))
 		f.Kill(f)
@@ -129,7 +129,7 @@ var disturbedCases = []row{
 		f.want("mismatch", e.call(payment{keys: []string{"k"}, amount: 2}), refused(reason.KeyReused))
 		close(g.Leave)
 		want := refused(reason.Lost)
-		if f.ledger != nil { // what was marked is elsewhere
+		if f.ledger != nil { // the marked effect is elsewhere
 			want = refused(reason.OutcomeUnknown)
 		}
 		f.want("first", first(), want)

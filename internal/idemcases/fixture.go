@@ -18,7 +18,7 @@ import (
 
 // payment is a request to an endpoint.
 type payment struct {
-	keys      []string // the values of the key: none, one, or what is malformed
+	keys      []string // the values of the key: none, one, or malformed ones
 	principal string   // "" is alice
 	account   string   // "" is 42
 	amount    int64
@@ -53,9 +53,9 @@ func newFixture(t *testing.T, a frameworks.Framework, records Records) *fixture 
 	return &fixture{T: t, Framework: a, Records: records, store: records.Store(t, "interlock")}
 }
 
-// engine returns an engine whose keys belong to principals. The principals of the
-// frameworks are different: a claim of the case before, whose caller has left, may still be
-// under way.
+// engine returns an engine with keys that belong to principals. The principals of the
+// frameworks are different: a claim of the previous case may still be under way after its
+// caller has left.
 func (f *fixture) engine(opts ...idempotency.Option) *idempotency.Engine {
 	f.Helper()
 	store := f.store
@@ -91,8 +91,8 @@ func (f *fixture) loseLock() {
 	}
 }
 
-// lost is what a client gets whose handler has lost its claim or its lock: nothing is
-// known of what it did, unless that was in its transaction.
+// lost is the answer to a client after its handler has lost its claim or its lock: the
+// handler's effects are unknown, unless they were in its transaction.
 func (f *fixture) lost() reply {
 	if f.ledger == nil {
 		return refused(reason.Lost)
@@ -100,8 +100,8 @@ func (f *fixture) lost() reply {
 	return refused(reason.RolledBack)
 }
 
-// afterLoss is what the client then gets at once: answer if its transaction was rolled
-// back, so that the handler runs again.
+// afterLoss is the client's next answer at once: answer if its transaction was rolled back,
+// so that the handler runs again.
 func (f *fixture) afterLoss(answer reply) reply {
 	if f.ledger == nil {
 		return refused(reason.InFlight)
@@ -116,7 +116,7 @@ type served struct {
 	client adaptertest.Client
 }
 
-// serve serves a handler behind an engine and more layers.
+// serve serves a handler under an engine and more layers.
 func (f *fixture) serve(e *idempotency.Engine, h handler, behind ...adaptertest.Layer) *served {
 	f.Helper()
 	s := &adaptertest.Service{

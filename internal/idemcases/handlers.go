@@ -9,7 +9,7 @@ import (
 	"github.com/interlock-go/interlock/internal/adaptertest"
 )
 
-// handler is behind an endpoint.
+// handler is the handler of an endpoint.
 type handler func(ctx context.Context) (adaptertest.Result, string)
 
 // payments counts effects, and answers with their number.
@@ -51,8 +51,7 @@ func held(g adaptertest.Gate, h handler) handler {
 	}
 }
 
-// die ends an engine as the end of its process would: nothing of what it has
-// claimed is given up.
+// die ends an engine as the end of its process would: none of its claims is given up.
 func die(e *idempotency.Engine) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()

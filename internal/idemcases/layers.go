@@ -27,7 +27,7 @@ func (f *fixture) heldLock(locker *core.Locker) (free func()) {
 	}
 }
 
-// loses is a handler whose lock of account 42 is lost once, and that then pays.
+// loses is a handler that loses its lock of account 42 once, and then pays.
 func (f *fixture) loses(b *payments) handler {
 	return func(ctx context.Context) (adaptertest.Result, string) {
 		if n := b.effects.Add(1); n > 1 {

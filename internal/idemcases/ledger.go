@@ -17,7 +17,7 @@ import (
 type ledger struct {
 	Transactions
 	mu      sync.Mutex
-	answers []string // of each run of a handler: what it answers, "" for nothing that is kept
+	answers []string // of each run of a handler: its answer, "" if nothing is kept
 	told    map[told]bool
 }
 

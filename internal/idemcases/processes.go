@@ -25,12 +25,10 @@ import (
 // childEnv makes [RunProcesses] be a process of the table. It has the orders.
 const childEnv = "INTERLOCK_IDEMPOTENT_CHILD"
 
-// processLease is long enough for what has to come before its end, on a busy
-// machine.
+// processLease is long enough for all events before its end, on a busy machine.
 const processLease = 3 * time.Second
 
-// orders are what a process is told to do: to serve an endpoint, and to send it a
-// payment.
+// orders are the orders of a process: to serve an endpoint, and to send it a payment.
 type orders struct {
 	Address string // of the records
 	Bank    string // the file of the bank
@@ -40,7 +38,7 @@ type orders struct {
 	Effect  bool // the effect happens before the handler waits
 }
 
-// What a handler does that was told to go on.
+// The ways to go on for a handler that waits.
 const (
 	toPay   = "pay"   // have the effect, answer with success
 	toFail  = "fail"  // answer with a failure
@@ -50,7 +48,7 @@ const (
 
 // report is what a process says.
 type report struct {
-	Inside bool // the handler waits to be told to go on
+	Inside bool // the handler waits for the order to go on
 	Answer *reply
 }
 
@@ -83,8 +81,8 @@ func (l book) want(f *fixture, asked, made int) {
 }
 
 // RunProcesses runs the table of what happens when a process is killed, or stopped for
-// longer than its lease, in the middle of a request. It also is these processes, in
-// which it does nothing else. start starts a server, and says how connect, which is
+// longer than its lease, in the middle of a request. It also is these processes, and
+// does nothing else there. start starts a server, and says how connect, which is
 // called in another process, finds its records. It runs over one framework of each
 // protocol.
 func RunProcesses(t *testing.T, start func(t *testing.T) (Records, string), connect func(t *testing.T, address string) Records) {
@@ -124,8 +122,8 @@ func (f *fixture) rival(bank book, opts ...idempotency.Option) *served {
 	})
 }
 
-// lapsed asks again and again until the lease of a process that does not answer
-// has lapsed, and returns what is answered then.
+// lapsed asks again and again until the lease of a process that does not answer has lapsed,
+// and returns the answer.
 func (e *served) lapsed(key string) (a reply) {
 	e.f.Helper()
 	e.f.eventually("the lease of the other process has lapsed", func() bool {

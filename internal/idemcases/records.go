@@ -41,7 +41,7 @@ type Records interface {
 	Lapse(tb testing.TB)
 	// Damage makes the only record unreadable for each store.
 	Damage(tb testing.TB)
-	// Forget makes the server forget what it keeps for its clients between requests.
+	// Forget makes the server forget its state of clients between requests.
 	Forget(tb testing.TB)
 
 	// Kill ends the server at once, and Restart starts it again. They are for cases
@@ -57,7 +57,7 @@ type Records interface {
 
 	// Pace is how fast the server answers.
 	Pace() pace.Pace
-	// Measure returns what run costs, and Costs what it may cost.
+	// Measure returns the costs of run, and Costs their limits.
 	Measure(tb testing.TB, run func()) Cost
 	Costs() Costs
 }

@@ -20,7 +20,7 @@ import (
 // chunked sends a body without saying how long it is.
 func chunked(r *http.Request) { r.ContentLength = -1 }
 
-// paid answers with what was paid to whom, as far as the handler finds out.
+// paid answers with the amount and the payee, as far as the handler finds out.
 func paid(w http.ResponseWriter, r *http.Request) {
 	amount := r.FormValue("amount")
 	if file, _, err := r.FormFile("order"); err == nil {
@@ -139,7 +139,8 @@ var bodyCases = []row{
 // onHost asks for a host, over the same connection.
 func onHost(host string) func(*http.Request) { return func(r *http.Request) { r.Host = host } }
 
-// selectCases are the cases of what selects the resource, beside path and body.
+// selectCases are the cases of other parts of a request that select the resource, next to
+// path and body.
 var selectCases = []row{
 	{name: "a path that a router in front has stripped is another request", http: true, run: func(f *fixture) {
 		s := f.behind(func(_ http.ResponseWriter, r *http.Request) { // as http.StripPrefix does it

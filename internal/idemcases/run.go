@@ -12,9 +12,9 @@ import (
 type row struct {
 	name  string
 	http  bool // it is about HTTP
-	own   bool // it needs a server of its own, since it kills it
-	slow  bool // it waits for time to pass, so it runs beside others
-	logs  bool // it reads what is logged, so it runs alone
+	own   bool // it needs its own server, since it kills it
+	slow  bool // it waits for time to pass, so it runs in parallel
+	logs  bool // it reads the log, so it runs alone
 	where where
 	run   func(f *fixture)
 }
@@ -34,8 +34,8 @@ func table() []row {
 		responseCases, headerCases, bodyCases, selectCases, foreignCases)
 }
 
-// Run runs the cases over frameworks. Each case has records of its own, which open
-// opens, and runs beside others. The effects of handlers are outside of the records.
+// Run runs the cases over frameworks. Each case runs in parallel with others, with its own
+// records from open. The effects of handlers are outside of the records.
 func Run(t *testing.T, over []frameworks.Framework, open func(*testing.T) Records) {
 	each(t, over, inside, func(c row) Server {
 		if c.logs {
@@ -63,8 +63,8 @@ func RunOn(t *testing.T, open func(*testing.T, Server) Records) {
 }
 
 // RunInTransactions runs the cases as [RunOn] does, but each handler begins with an effect
-// in the transaction of its request. At the end of a case the effects have to be those
-// of the answers that clients got.
+// in the transaction of its request. At the end of a case the effects have to agree with
+// the answers to clients.
 func RunInTransactions(t *testing.T, open func(*testing.T, Server) Transactions) {
 	each(t, frameworks.Protocols, outside, onServer, func(t *testing.T, s Server) (Records, *ledger) {
 		tx := open(t, s)
@@ -83,8 +83,8 @@ func onServer(c row) Server {
 	return Shared
 }
 
-// each runs all cases over frameworks, but the cases whose effects are in a place
-// that is not there. A case that shares its server runs alone, and before the others.
+// each runs all cases over frameworks, but not the cases with effects in a place that is not
+// there. A case that shares its server runs alone, and before the others.
 func each(t *testing.T, over []frameworks.Framework, not where, server func(row) Server, open func(*testing.T, Server) (Records, *ledger)) {
 	old := slog.Default()
 	slog.SetDefault(slog.New(slog.DiscardHandler)) // many cases are mistakes on purpose

@@ -13,7 +13,7 @@ import (
 	"github.com/interlock-go/interlock/internal/adaptertest"
 )
 
-// site is an endpoint whose cases see the whole of requests and responses.
+// site is an endpoint for cases that see the whole of requests and responses.
 type site struct {
 	f   *fixture
 	srv *httptest.Server
@@ -31,7 +31,7 @@ func (f *fixture) site(e *idempotency.Engine, h http.HandlerFunc, inFront ...fun
 	}, e, h)
 }
 
-// behind serves a handler behind middleware of net/http.
+// behind serves a handler inside middleware of net/http.
 func (f *fixture) behind(front http.HandlerFunc, e *idempotency.Engine, h http.HandlerFunc) *site {
 	f.Helper()
 	s := &adaptertest.Service{InFront: front, Route: "/accounts/{id}/payments", Layers: []adaptertest.Layer{{Idempotent: e}}}

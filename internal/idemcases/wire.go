@@ -15,14 +15,14 @@ type Wire struct {
 	Counts func(written []byte) bool
 
 	mu        sync.Mutex
-	asked     string // in the request whose reply is to be lost
+	asked     string // in the request that loses its reply
 	said      string // in the reply that is to be lost
 	sent      int64
 	lostSince int
 }
 
-// LoseReply loses the next reply that has a text in it. It takes back what was to be lost
-// before, and sets [Wire.Lost] to 0. An empty text loses nothing.
+// LoseReply loses the next reply that has a text in it. It takes back earlier orders, and
+// sets [Wire.Lost] to 0. An empty text loses nothing.
 func (w *Wire) LoseReply(text string) { w.lose("", text) }
 
 // LoseReplyTo is as [Wire.LoseReply] for the reply to the next request that has a text.

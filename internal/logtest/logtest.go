@@ -23,7 +23,7 @@ func (l *Log) Write(p []byte) (int, error) {
 	return l.text.Write(p)
 }
 
-// String returns what was written so far.
+// String returns the text so far.
 func (l *Log) String() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -1,8 +1,8 @@
 // Package pace gives tests on a server their leases and limits. They are multiples of a
 // round trip that the test measures at its start, so that a slow server or a busy machine
-// stretches all of them alike. No result of a test may depend on which of two times ends
-// first: a lease that must end can end early, a lease that must not end outlives a
-// machine that stands still for seconds.
+// stretches all of them alike. No result of a test may depend on a race of two times: a
+// lease that must end can end early, a lease that must not end outlives a machine that
+// stands still for seconds.
 package pace
 
 import (

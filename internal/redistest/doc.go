@@ -14,11 +14,11 @@
 //		own := redistest.Start(t)        // a server this test may kill
 //	}
 //
-// The program is redis-server or valkey-server, the first that is found on
-// PATH; the environment variable INTERLOCK_REDIS_SERVER names another one.
-// Without one the tests fail: a lock that was never tried against a server has
-// not been tested, so nothing here skips. Running as root is fine, Redis needs
-// no user of its own. Redis 6.2 is enough for single servers, [Cluster] wants 7.
+// The program is redis-server or valkey-server, the first that is found on PATH;
+// the environment variable INTERLOCK_REDIS_SERVER names another one. Without one
+// the tests fail: a lock that was never tried against a server has not been
+// tested, so nothing here skips. Running as root is fine, Redis needs no separate
+// user. Redis 6.2 is enough for single servers, [Cluster] wants 7.
 //
 // Servers do not outlive the test: a cleanup kills them by process id, and on
 // Linux the kernel does so when the test binary itself dies.

@@ -98,7 +98,7 @@ func (m *Migration) Move(tb testing.TB, keys ...string) {
 	m.must(tb, m.source.Do(tb.Context(), args...).Err()) // NOKEY is no error
 }
 
-// MoveAll moves what is left of the slot's keys.
+// MoveAll moves the remaining keys of the slot.
 func (m *Migration) MoveAll(tb testing.TB) {
 	tb.Helper()
 	for {
@@ -118,7 +118,7 @@ func (m *Migration) Accept(tb testing.TB) {
 	m.must(tb, m.setslot(tb.Context(), m.target, "node", m.toID))
 }
 
-// Finish moves what is left and tells all masters which node has the slot now.
+// Finish moves the remaining keys and tells all masters which node has the slot now.
 func (m *Migration) Finish(tb testing.TB) {
 	tb.Helper()
 	m.MoveAll(tb)
@@ -135,11 +135,11 @@ func (m *Migration) Finish(tb testing.TB) {
 	}
 }
 
-// Settle waits until all masters agree on which node has which slot, and since which
-// epoch. To be called before the slots of another target move: a node that
-// does not know an epoch yet can take the same epoch for itself, and when the Cluster
-// tells the two apart, a slot that was just given away may come back to a node that
-// does not know about it.
+// Settle waits until all masters agree on the node of each slot, and on its epoch. To
+// be called before the slots of another target move: a node that does not know an
+// epoch yet can take the same epoch for itself, and when the Cluster tells the two
+// apart, a slot that was just given away may come back to a node that does not know
+// about it.
 func (c *ClusterSet) Settle(tb testing.TB) {
 	tb.Helper()
 	Eventually(tb, topologyTimeout, func(ctx context.Context) error {
@@ -172,7 +172,7 @@ func owners(text string) (all []string) {
 		}
 		open := slices.IndexFunc(f, func(s string) bool { return strings.HasPrefix(s, "[") })
 		if open >= 0 {
-			f = f[:open] // what is being migrated
+			f = f[:open] // keys under migration
 		}
 		all = append(all, fmt.Sprint(f[0], " ", f[6], " ", f[8:]))
 	}

@@ -14,10 +14,10 @@ func (s *Server) claimPorts() (err error) {
 	return err
 }
 
-// claimPort finds a free port below the range from which systems take the local
-// port of outgoing connections (32768 up on Linux). Inside that range a client
-// that redials a stopped server can be given the server's own port, and Restart
-// would find it taken.
+// claimPort finds a free port below the systems' range for local ports of outgoing
+// connections (32768 up on Linux). Inside that range a client that redials a
+// stopped server can be given the server's own port, and Restart would find it
+// taken.
 //
 // The port stays the server's also while the server is down, since a test of that
 // would else meet the server of another test. So it is claimed with the UDP port of

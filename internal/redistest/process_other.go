@@ -4,6 +4,6 @@ package redistest
 
 import "syscall"
 
-// dieWithParent is nothing outside Linux: only cleanups end a server there, and
-// one whose test binary was killed has to be ended by hand.
+// dieWithParent is nothing outside Linux: only cleanups end a server there, and a server has
+// to be ended by hand if its test binary was killed.
 func dieWithParent() *syscall.SysProcAttr { return nil }

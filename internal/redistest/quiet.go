@@ -40,7 +40,7 @@ func (k *kept) Printf(_ context.Context, format string, args ...any) {
 	_, _ = fmt.Fprintf(k, "go-redis: "+format+"\n", args...)
 }
 
-// show writes what was kept.
+// show writes the kept output.
 func (k *kept) show(w io.Writer) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

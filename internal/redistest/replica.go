@@ -80,7 +80,7 @@ func (s *Server) isMaster(ctx context.Context) error {
 	})
 }
 
-// firstMaster is nil, and *found the server, when one of the servers is a master.
+// firstMaster is nil, and *found the server, when a server is a master.
 func firstMaster(ctx context.Context, servers []*Server, found **Server) error {
 	var errs []error
 	for _, s := range servers {

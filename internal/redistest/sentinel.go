@@ -75,7 +75,7 @@ func (t *SentinelSet) known(ctx context.Context, s *Server, replicas int) error 
 	return nil
 }
 
-// ask returns what the sentinel s says about the master.
+// ask returns the answer of the sentinel s about the master.
 func (t *SentinelSet) ask(ctx context.Context, s *Server) (map[string]string, error) {
 	var state map[string]string
 	err := s.admin(ctx, func(rdb *redis.Client) error {

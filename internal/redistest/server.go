@@ -61,7 +61,7 @@ func Args(args ...string) Option {
 // config is what a server is started with. The topologies fill in more of it
 // than options can.
 type config struct {
-	base     string // the directory in which each server makes its own
+	base     string // the parent of the servers' directories
 	args     []string
 	cluster  bool
 	sentinel string // the content of a sentinel's configuration file
@@ -243,9 +243,9 @@ func (s *Server) ready(ctx context.Context, pid int) error {
 	})
 }
 
-// admin runs fn with a client on a connection that lives for this call: it works
-// after a restart and leaves nothing behind for a test to stumble over. What polls gives
-// an answer a second.
+// admin runs fn with a client on a connection that lives for this call: it works after a
+// restart and leaves nothing for a test to stumble over. What polls gives an answer a
+// second.
 func (s *Server) admin(ctx context.Context, fn func(*redis.Client) error) error {
 	return s.adminWithin(ctx, time.Second, fn)
 }
@@ -320,8 +320,8 @@ func closeAfter(tb testing.TB, rdb redis.UniversalClient) {
 // was not persisted is lost. Killing a server that is down does nothing.
 func (s *Server) Kill() { s.current().kill() }
 
-// Stop shuts the server down in good order and returns when it is gone; one
-// that takes longer than 5 s fails the test.
+// Stop shuts the server down in good order and returns when it is gone; more than 5 s fail
+// the test.
 func (s *Server) Stop(tb testing.TB) {
 	tb.Helper()
 	p := s.current()
@@ -343,7 +343,7 @@ func (s *Server) Pause(tb testing.TB) {
 	s.send(tb, sigPause)
 }
 
-// Resume lets a paused process go on. It answers what it received meanwhile.
+// Resume lets a paused process go on. It then answers the requests received meanwhile.
 func (s *Server) Resume(tb testing.TB) {
 	tb.Helper()
 	s.send(tb, sigResume)

@@ -59,7 +59,7 @@ func (w withShared) Run() int {
 // caller has: as the prefix of its store, or of its keys. The first call starts the server,
 // [Main] ends it. Common flushes nothing, so it is for tests that run in parallel; they
 // call it after t.Parallel, since [Shared] flushes for the tests before them. A test that
-// kills, pauses or reconfigures its server, or counts what the server does, uses [Start].
+// kills, pauses or reconfigures its server, or counts the server's work, uses [Start].
 func Common(tb testing.TB) (s *Server, name string) {
 	tb.Helper()
 	shared.mu.Lock()

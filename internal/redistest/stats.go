@@ -11,8 +11,8 @@ import (
 
 // Calls returns how often each command has run since the server started or
 // [Server.ResetStats] was called, by lower-case name ("evalsha", "client|setinfo").
-// Commands that a script calls count under their own name as well; INFO, by
-// which this is read, is left out.
+// Commands that a script calls count under their own name as well; INFO, the source
+// of the figures, is left out.
 func (s *Server) Calls(tb testing.TB) map[string]int64 {
 	tb.Helper()
 	calls := make(map[string]int64)
@@ -45,7 +45,7 @@ func (s *Server) Stat(tb testing.TB, field string) int64 {
 	return n
 }
 
-// ResetStats sets the counters behind [Server.Calls] and [Server.Stat] to zero.
+// ResetStats sets the counters of [Server.Calls] and [Server.Stat] to zero.
 func (s *Server) ResetStats(tb testing.TB) {
 	tb.Helper()
 	s.must(tb, func(ctx context.Context, rdb *redis.Client) error {

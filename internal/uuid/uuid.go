@@ -1,4 +1,4 @@
-// Package uuid makes the idempotency keys of clients that have none of their own.
+// Package uuid makes idempotency keys for clients without keys.
 package uuid
 
 import (

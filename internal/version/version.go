@@ -6,8 +6,9 @@ import (
 	"strings"
 )
 
-// Released is the newest version in CHANGELOG.md: what a build is that does not name the
-// module's version, as a test, or a program whose module replaces this one by a directory.
+// Released is the newest version in CHANGELOG.md: the version of a build that does not name
+// the module's version, such as a test, or a program that replaces this module by a
+// directory.
 const Released = "v0.1.0"
 
 const module = "github.com/interlock-go/interlock"

@@ -3,7 +3,7 @@
 // `make way`, which builds it with counters in every package of the module.
 //
 // Each request is sent warm: the same kind of request ran before, so that connections
-// stand and scripts are loaded, and only what the last request runs is counted. The
+// stand and scripts are loaded, and only the work of the last request is counted. The
 // count has declared functions and methods; a function literal counts with the function
 // that contains it. A function counts if the request runs at least one statement of the
 // function, on any goroutine. Lua and what other modules run are not in the count.
@@ -106,7 +106,7 @@ type kind struct {
 	functions, files int
 }
 
-// handlers makes the handlers whose requests are counted.
+// handlers makes the handlers of the counted requests.
 func handlers(rdb *redis.Client) ([]kind, error) {
 	store, err := redisstore.New(rdb)
 	if err != nil {

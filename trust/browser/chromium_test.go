@@ -32,7 +32,7 @@ type browser struct {
 	axe string // the source of axe-core; empty if it is not there
 
 	mu    sync.Mutex
-	wrong []string // what the console says of errors
+	wrong []string // errors on the console
 }
 
 // chromium returns the path of the program.
@@ -98,8 +98,8 @@ func start(t *testing.T) *browser {
 	return b
 }
 
-// hear notes the errors and warnings of the console. The error of a response whose status is
-// an error is expected where the test has asked for one.
+// hear notes the errors and warnings of the console. An error status is expected where the
+// test has asked for one.
 func (b *browser) hear(event any) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -142,7 +142,7 @@ func (b *browser) do(actions ...chromedp.Action[chromedp.Void]) {
 	value(b, chromedp.Steps(actions...))
 }
 
-// value carries an action out within the test's patience, and returns what it yields.
+// value carries an action out within the test's patience, and returns its result.
 func value[T any](b *browser, action chromedp.Action[T]) T {
 	b.Helper()
 	ctx, cancel := context.WithTimeout(b.ctx, patience)
@@ -154,7 +154,7 @@ func value[T any](b *browser, action chromedp.Action[T]) T {
 	return v
 }
 
-// text is what the page shows.
+// text is the text of the page.
 func (b *browser) text() string {
 	ctx, cancel := context.WithTimeout(b.ctx, patience)
 	defer cancel()

@@ -82,7 +82,7 @@ func (u *tool) end() {
 	}
 }
 
-// locker makes a locker with a store of its own, as another process has.
+// locker makes a locker with its own store, as another process has.
 func locker(t *testing.T, rdb redis.UniversalClient, opts ...core.LockerOption) *core.Locker {
 	t.Helper()
 	store, err := redisstore.New(rdb)
@@ -132,7 +132,7 @@ func waits(t *testing.T, l *core.Locker, key string) <-chan *core.Lease {
 
 const contested, hostileKey = "account/42", "<img src=x onerror=alert(1)>\x1b[31m\u202e"
 
-// row is the expression of a row of the table whose key is shown so.
+// row is the expression of the table's row with a key, given as shown.
 func row(key string) string {
 	return fmt.Sprintf(`[...document.querySelectorAll('#locks tr')].find(r => r.querySelector('.key').textContent === %q)`, key)
 }
@@ -169,7 +169,7 @@ func TestThePageInABrowser(t *testing.T) {
 		t.Error("the hostile key is not shown escaped")
 	}
 
-	// What was not there before a reload would have gone with it.
+	// A reload of the page would remove the mark and the focus.
 	is[chromedp.Void](b, `window.mark = 1; `+row(contested)+`.querySelector('a').focus()`)
 	began := time.Now()
 	fresh := lock(t, billing, "fresh/1")

@@ -16,7 +16,7 @@ import (
 	"github.com/interlock-go/interlock/internal/redistest"
 )
 
-// Each release beside each release. The control is among them: a process of the old
+// Each release together with each release. The control is among them: a process of the old
 // release and a process of the new one are inside at once, for certain.
 func TestWhichReleasesExcludeEachOther(t *testing.T) {
 	for library := range libraries {
@@ -137,7 +137,7 @@ func (s *service) judge() {
 	}
 }
 
-// What the libraries say reaches the holder: the key is gone, or has another's value.
+// The libraries' reports reach the holder: the key is gone, or has another's value.
 func TestTheLossOfTheOtherLockReachesTheHolder(t *testing.T) {
 	for library, lock := range libraries {
 		t.Run(library, func(t *testing.T) {

@@ -70,7 +70,7 @@ func refused(err error) error {
 	return err
 }
 
-// userOf is whose request it is, as authentication has found it.
+// userOf is the user of a request, as authentication has found it.
 func userOf(c fiber.Ctx) string { return strings.Clone(c.Get("X-User")) }
 
 // sharedStorage is what processes with fiber's middleware share.
@@ -173,7 +173,7 @@ func (s *shop) wantMade(n int32) {
 	}
 }
 
-// What the page says about fiber's middleware, and about the code that takes its place.
+// The statements of the page about fiber's middleware, and about its replacement.
 func TestFiberBeforeAndAfter(t *testing.T) {
 	s := newShop(t)
 	app := s.process(old)

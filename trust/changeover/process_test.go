@@ -56,7 +56,7 @@ var libraries = map[string]func(rdb *redis.Client, key string, lease time.Durati
 	"SET NX": oldSetNX,
 }
 
-// pause is between two tries of the libraries that can be told.
+// pause is the time between two tries of the libraries that have such a setting.
 const pause = 5 * time.Millisecond
 
 // ordersEnv holds the orders of a process: this program again.
@@ -111,7 +111,7 @@ func work(text string) error {
 // refusal is how long a process tries to get a lock that is held for certain.
 const refusal = 300 * time.Millisecond
 
-// under runs a function under what the release takes.
+// under runs a function under the locks of the release.
 func (w *worker) under(ctx context.Context, key string, fn func(context.Context) error) error {
 	if w.Release == ours {
 		return w.locker.Do(ctx, "account/"+key, fn)
@@ -149,8 +149,8 @@ func (w *worker) step(in *bufio.Scanner, key string, within time.Duration) error
 	return nil
 }
 
-// section is the work on an account. The server counts who is inside and what was written:
-// it finds each overlap, also where both processes believe that they are alone.
+// section is the work on an account. The server counts the holders inside and the writes: it
+// finds each overlap, also where both processes believe that they are alone.
 func (w *worker) section(key string, during func(inside int64)) error {
 	ctx := context.Background()
 	n, err := w.rdb.Incr(ctx, "inside:"+key).Result()

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// apart is a system that each process reaches by ways of its own.
+// apart is a system that each process reaches over its own connections.
 type apart struct {
 	servers
 	t    *testing.T
@@ -90,7 +90,7 @@ func (w *way) carry(conn net.Conn, to string) {
 	<-back
 }
 
-// gate is one end of a connection: what is written waits until the way is open.
+// gate is one end of a connection: writes wait until the way is open.
 type gate struct {
 	way *way
 	end net.Conn
@@ -104,7 +104,7 @@ func (g gate) Write(p []byte) (int, error) {
 	return g.end.Write(p)
 }
 
-// cut has no message pass. With refuse, connections break; without, what is sent meanwhile
+// cut has no message pass. With refuse, connections break; without, data sent meanwhile
 // arrives when the cut ends, also on a connection that its client has left.
 func (w *way) cut(refuse bool) {
 	w.mu.Lock()

@@ -43,7 +43,7 @@ func (m measured) String() string {
 
 func (m measured) writesOfAPair() float64 { return float64(m.writes) / float64(m.pairs) }
 
-// beside measures two locks in turns, beside each other.
+// beside measures two locks in turns.
 func beside(t *testing.T, callers, keys int, members []*exec.Cmd, count func() (writes, reads int64), locks [2]pair) (all [2]measured) {
 	t.Helper()
 	for _, one := range locks {

@@ -21,7 +21,7 @@ import (
 	"github.com/interlock-go/interlock/zkstore"
 )
 
-// fsync has ZooKeeper acknowledge only what is on the disk: for rates.
+// fsync has ZooKeeper acknowledge a write only when it is on the disk: for rates.
 var fsync = flag.Bool("fsync", false, "ZooKeeper acknowledges only what is on the disk")
 
 // ensemble is three members of ZooKeeper.
@@ -72,8 +72,8 @@ func newEnsemble(t *testing.T) *ensemble {
 	return e
 }
 
-// pairs is the network on which members replicate: each connection to another member goes
-// through it. Votes do not: a member tells the others its own address for them.
+// pairs is the network between the members: each connection to another member goes through
+// it. Votes do not: a member tells the others its own address for them.
 type pairs struct {
 	t     *testing.T
 	mu    sync.Mutex
@@ -145,7 +145,7 @@ func (p *pairs) cutOff(member int) {
 
 func (m *zkMember) start() {
 	m.t.Helper()
-	force := "no" // nothing but a process ends in these tests, so what was written needs no fsync
+	force := "no" // these tests end processes only, so writes need no fsync
 	if *fsync {
 		force = "yes"
 	}
@@ -217,7 +217,7 @@ func (e *ensemble) led() bool {
 	return slices.ContainsFunc(e.members, func(m *zkMember) bool { return m.mode() == "leader" })
 }
 
-// mode is what the member says it is: leader or follower; empty if it says nothing.
+// mode is the mode that the member reports: leader or follower; empty if it reports nothing.
 func (m *zkMember) mode() string {
 	conn, err := net.DialTimeout("tcp", m.addr, time.Second)
 	if err != nil {

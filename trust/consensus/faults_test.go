@@ -17,7 +17,7 @@ import (
 // rounds is how often each fault happens: go test -args -rounds 50.
 var rounds = flag.Int("rounds", 4, "how often each fault happens")
 
-// history is what the processes of a test have held.
+// history has the holds of the processes of a test.
 type history struct {
 	mu    sync.Mutex
 	holds []held
@@ -118,7 +118,7 @@ type server interface {
 }
 
 // run has some processes take locks of a kind while a fault happens again and again, until
-// enough says that it is enough. It returns what they have held.
+// enough says that it is enough. It returns their holds.
 func run[S servers](t *testing.T, c S, kind string, lease time.Duration, most int, fault func(c S, h *history, workers []*worker) string,
 	enough func(*history) bool,
 ) judged {

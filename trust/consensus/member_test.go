@@ -156,8 +156,7 @@ func newCluster(t *testing.T) *cluster {
 }
 
 // freePorts finds ports below the ports that Linux gives to connections and to listeners that
-// name none: one of these can be in use before the member starts that it was found for, or
-// while the member is down.
+// name none: such a port can be taken before its member starts, or while the member is down.
 func freePorts(t *testing.T, n int) []int {
 	t.Helper()
 	var ports []int

@@ -11,13 +11,13 @@ import (
 	"testing"
 )
 
-// network is what the members of a cluster say to each other: each connection to a member
-// goes through it.
+// network is the network between the members of a cluster: each connection to a member goes
+// through it.
 type network struct {
 	mu    sync.Mutex
 	cut   string // the id of the member that is cut off; empty: none
 	conns map[*road]bool
-	ids   map[string]string // of members, by the address behind the network
+	ids   map[string]string // of members, by the address of the member
 }
 
 // road is one connection.

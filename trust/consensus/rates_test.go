@@ -20,7 +20,7 @@ import (
 	"github.com/interlock-go/interlock/core/casstore"
 )
 
-// A process that is busy, or whose callers want one key, costs etcd less with this store
+// A busy process, or a process with callers for one key, costs etcd less with this store
 // than with the mutex of etcd's client. Times are logged, and requests are compared: they do
 // not depend on the machine.
 func TestRequestsOfPairsBesideTheMutexOfEtcd(t *testing.T) {

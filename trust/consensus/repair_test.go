@@ -154,7 +154,7 @@ func assign(t *testing.T, script, name, value string) string {
 	return line.ReplaceAllString(script, name+"="+value)
 }
 
-// shell runs a script with an etcdctl for the cluster, and returns what it prints.
+// shell runs a script with an etcdctl for the cluster, and returns its output.
 func (c *cluster) shell(script string) string {
 	c.t.Helper()
 	dir := c.t.TempDir()

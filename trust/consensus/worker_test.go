@@ -93,7 +93,7 @@ func work(how []string) error {
 	usual := 20 * time.Millisecond
 	switch kind {
 	case "lease":
-		usual = ttl // so that a lease which ends is one on which a lock is held
+		usual = ttl // so that a lock is held on each lease that ends
 	case "interlock-long", "zookeeper-long":
 		usual = 3 * ttl // so that a holder that is cut off would go on for longer than its lease
 	}

@@ -31,7 +31,7 @@ type countedConn struct {
 	counter *requestCounter
 }
 
-// Write counts a request. After the length and the number of a packet comes what it asks for.
+// Write counts a request. After the length and the number of a packet comes its type.
 func (c *countedConn) Write(p []byte) (int, error) {
 	if len(p) >= 12 {
 		switch p[11] {
@@ -44,7 +44,7 @@ func (c *countedConn) Write(p []byte) (int, error) {
 	return c.Conn.Write(p)
 }
 
-// A process that is busy, or whose callers want one key, costs ZooKeeper fewer transactions
+// A busy process, or a process with callers for one key, costs ZooKeeper fewer transactions
 // with this store than with the lock of its client. Times are logged, and transactions are
 // compared: they do not depend on the machine.
 func TestTransactionsOfPairsBesideTheLockOfZooKeepersClient(t *testing.T) {

@@ -81,7 +81,7 @@ func TestTheCommandsOfTheDocumentShowAndRepairLocksOnZooKeeper(t *testing.T) {
 	}
 }
 
-// shell has ZooKeeper's shell execute some commands, and returns what it prints.
+// shell has ZooKeeper's shell execute some commands, and returns its output.
 func (e *ensemble) shell(commands string) string {
 	e.t.Helper()
 	cmd := exec.CommandContext(e.t.Context(), "/usr/share/zookeeper/bin/zkCli.sh", "-server", strings.Join(e.addrs(), ","))

@@ -40,8 +40,8 @@ func (d database) number(query string) (n int) {
 	return n
 }
 
-// holds checks how many payments there are, what alice has left, and that the accounts
-// have together what they had.
+// holds checks the number of payments, the balance of alice, and the unchanged sum of the
+// accounts.
 func (d database) holds(payments, alice int) {
 	d.Helper()
 	for query, want := range map[string]int{

@@ -22,7 +22,7 @@ import (
 )
 
 // childEnv makes the test binary a process that a test can stop or kill, on the server at
-// this address. It is told what to do by lines on its standard input, and ends with it.
+// this address. It gets orders by lines on its standard input, and ends with it.
 const childEnv = "INTERLOCK_FAULT_CHILD"
 
 // answer is what a child says, in a line.
@@ -170,7 +170,7 @@ func kindOf(name string) []core.Option {
 	return nil
 }
 
-// childHolds holds the lock and answers each line by what it knows about its lease.
+// childHolds holds the lock and answers each line with the state of its lease.
 func childHolds(l *core.Locker, next func() bool) {
 	lease, err := l.Lock(context.Background(), "k", kindOf(os.Getenv(kindEnv))...)
 	if err != nil {
@@ -180,7 +180,7 @@ func childHolds(l *core.Locker, next func() bool) {
 	for ok := true; ok; ok = next() {
 		reply(holding(lease))
 	}
-	_ = lease.Release(context.Background()) // lost or not, which was told
+	_ = lease.Release(context.Background()) // lost or not: the replies said it
 }
 
 func TestClientStoppedPastItsLease(t *testing.T) {
@@ -210,7 +210,7 @@ func TestClientStoppedPastItsLease(t *testing.T) {
 			}
 			s.wantErr(r.write(held.Token, "late"), errStale)
 			p.finish()
-			s.barred(l, "k", core.ErrHeld, core.Permits(1)) // what it gave back is not one more
+			s.barred(l, "k", core.ErrHeld, core.Permits(1)) // a returned permit is not one more
 			if err := next.Check(t.Context()); err != nil {
 				t.Errorf("the next holder, after the stopped one has ended: %v", err)
 			}

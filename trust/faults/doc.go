@@ -4,6 +4,6 @@
 //
 // Each test asserts the error by its type, that no two holders trust their leases
 // at once (or, where a server that forgets makes that possible, that the fencing
-// token puts them in order and the late write is refused), and that nothing stays
-// behind: no key, no goroutine, no subscription.
+// token puts them in order and the late write is refused), and that nothing
+// remains: no key, no goroutine, no subscription.
 package faults

@@ -65,7 +65,7 @@ func TestLaggingReplicaPromoted(t *testing.T) {
 	one := s.lockerWith(r.client(t), []redisstore.Option{redisstore.Replicas(1, 5*time.Second)}, core.Watchdog(3*time.Second))
 	held := s.must(one, "k")
 	_, err := r.acknowledged(t, 2, 100*time.Millisecond).Lock(t.Context(), "late")
-	s.wantErr(err, core.ErrNotReplicated) // who asks for all of them is told
+	s.wantErr(err, core.ErrNotReplicated) // a request for all of them gets an error
 	r.promote(t)
 	next := s.must(b, "k")
 	s.ordered(held, next)

@@ -129,7 +129,7 @@ func (s *scene) lost(lease *core.Lease, cause ...error) {
 	}
 }
 
-// renewed waits until leases were renewed, beyond what they have.
+// renewed waits until leases were renewed, past their present deadlines.
 func (s *scene) renewed(leases ...*core.Lease) {
 	s.Helper()
 	had := make([]time.Time, len(leases))
@@ -149,7 +149,7 @@ func (s *scene) renewed(leases ...*core.Lease) {
 	})
 }
 
-// later runs f beside the test and returns where its error comes.
+// later runs f on a goroutine and returns the channel of its error.
 func later(f func() error) <-chan error {
 	done := make(chan error, 1)
 	go func() { done <- f() }()

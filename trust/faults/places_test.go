@@ -39,8 +39,8 @@ func (p *places) all() []*core.Lease {
 	return slices.Concat([]*core.Lease{p.alone}, p.sharers, p.permits)
 }
 
-// kept wants all to be renewed, and another process to get none of what they keep out,
-// but to share.
+// kept wants all to be renewed, and another process to share, but to get no lock that they
+// exclude.
 func (p *places) kept(other *core.Locker) {
 	p.Helper()
 	p.renewed(p.all()...)
@@ -51,8 +51,8 @@ func (p *places) kept(other *core.Locker) {
 	p.release(p.must(other, "s", core.Shared()))
 }
 
-// left wants callers of another process to wait, and to get what they wait for when it is
-// released: a permit of "p" from the first release on.
+// left wants callers of another process to wait, and to get their locks at the release: a
+// permit of "p" from the first release on.
 func (p *places) left(other *core.Locker, rdb *redis.Client) {
 	p.Helper()
 	next := later(func() error { return pass(other, "x") })
@@ -70,8 +70,8 @@ func (p *places) left(other *core.Locker, rdb *redis.Client) {
 	p.want(next, nil)
 }
 
-// gone wants all to be lost once another process has what the server has forgotten: at
-// once, and with greater tokens. What the holders then give back is not one more.
+// gone wants all to be lost once another process has the locks that the server has forgotten:
+// at once, and with greater tokens. A permit that a holder then gives back is not one more.
 func (p *places) gone(other *core.Locker) {
 	p.Helper()
 	next := []*core.Lease{p.must(other, "x"), p.must(other, "s")}
@@ -141,14 +141,14 @@ func TestFailoverBeforeReplication(t *testing.T) {
 	a, b, c := process(), process(), s.locker(r.client(t))
 	safe := s.must(r.acknowledged(t, 1, 5*time.Second), "safe")
 	shared := s.must(r.acknowledged(t, 1, 5*time.Second), "shared", core.Shared())
-	r.link.Cut() // what is written from now on does not reach the replica
+	r.link.Cut() // later writes do not reach the replica
 	for _, kind := range []core.Option{nil, core.Shared(), core.Permits(1)} {
 		_, err := r.acknowledged(t, 1, 100*time.Millisecond).Lock(t.Context(), "late", kind)
 		s.wantErr(err, core.ErrNotReplicated)
 	}
 	p := s.places(a, b)
 	r.promote(t)
-	// What was acknowledged is still there, what was not is given once more.
+	// Acknowledged locks are still there, the others are granted once more.
 	s.refused(c, "safe", core.ErrHeld)
 	s.refused(c, "shared", core.ErrHeld)
 	p.gone(c)

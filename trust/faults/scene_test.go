@@ -38,8 +38,8 @@ func TestMain(m *testing.M) {
 		child()
 		return
 	}
-	// Nearly all of the time is spent waiting for leases to end: more tests at a
-	// time than cores. What the command line says comes after it.
+	// Nearly all of the time is spent waiting for leases to end: more tests at a time than
+	// cores. The flags of the command line come after it.
 	if err := flag.Set("test.parallel", "8"); err != nil {
 		panic(err)
 	}
@@ -55,14 +55,14 @@ func TestMain(m *testing.M) {
 	)
 }
 
-// scene is what a test needs: processes that lock, and a look at what they leave.
+// scene is the equipment of a test: processes that lock, and a look at their remains.
 type scene struct {
 	testing.TB
 	mu    sync.Mutex
 	close []func()
 }
 
-// stage begins a test, which runs beside others. The test fails at its end if a
+// stage begins a test that runs in parallel with others. The test fails at its end if a
 // goroutine of it is left: goleak cannot tell the goroutines of tests apart that run at the same
 // time, but a goroutine inherits the label of its starter.
 func stage(t *testing.T) *scene {
@@ -71,7 +71,7 @@ func stage(t *testing.T) *scene {
 	return stageAlone(t)
 }
 
-// stageAlone is stage for what does not run beside others.
+// stageAlone is stage for a test that does not run in parallel.
 func stageAlone(t testing.TB) *scene {
 	t.Helper()
 	s := &scene{TB: t}
@@ -150,7 +150,7 @@ func (s *scene) clean(servers ...*redistest.Server) {
 	}
 }
 
-// ask runs f with a client that leaves nothing behind.
+// ask runs f with a temporary client.
 func ask(srv *redistest.Server, f func(*redis.Client) error) error {
 	rdb := redis.NewClient(&redis.Options{Addr: srv.Addr(), MaxRetries: -1, DisableIdentity: true})
 	return errors.Join(f(rdb), rdb.Close())

@@ -15,8 +15,8 @@ import (
 	"github.com/interlock-go/interlock/internal/redistest"
 )
 
-// The master is cut off from the sentinels and from its replicas, but goes on
-// answering its clients. What they take 5 s after the failover, long after go-redis has
+// The master is cut off from the sentinels and from its replicas, but goes on answering
+// its clients. A lock that they take 5 s after the failover, long after go-redis has
 // told the client that the store was made from, has one holder, and is granted although
 // the former master refuses writes.
 func TestLocksLongAfterAFailoverWhoseOldMasterStillAnswers(t *testing.T) {
@@ -30,8 +30,8 @@ func TestLocksLongAfterAFailoverWhoseOldMasterStillAnswers(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := stage(t)
 			set := redistest.Sentinel(t, c.replicas, redistest.Args(c.args...))
-			// Clients have a user of their own: the user of sentinels and replicas can be
-			// turned away.
+			// Clients have a separate user: the user of sentinels and replicas can be turned
+			// away.
 			for _, srv := range append(set.Replicas, set.Master) {
 				err := ask(srv, func(rdb *redis.Client) error {
 					return rdb.Do(t.Context(), "acl", "setuser", "app", "on", ">secret", "~*", "&*", "+@all").Err()

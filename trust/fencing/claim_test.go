@@ -162,7 +162,7 @@ func sqlState(err error) string {
 // The second of two transactions of a key waits for the first, in every isolation
 // level, and then either sees what that wrote or is refused.
 func TestAClaimWaitsForTheTransactionBeforeIt(t *testing.T) {
-	// Not beside other tests: it takes any transaction that waits for its own.
+	// Not in parallel with other tests: it mistakes any waiting transaction for its own.
 	for _, level := range []sql.IsolationLevel{sql.LevelReadCommitted, sql.LevelRepeatableRead, sql.LevelSerializable} {
 		for name, claim := range claims {
 			for _, second := range []int64{6, 4} {

@@ -22,7 +22,7 @@ var (
 	accounts = fencing.Column{Table: "accounts", ID: "id", Fence: "fence"}
 )
 
-// databases are what the statements are held against.
+// databases are the databases that the statements are tested on.
 var databases = map[string]func(*testing.T) *sql.DB{
 	"PostgreSQL": func(t *testing.T) *sql.DB { return pgtest.Open(t) },
 	"SQLite":     sqlite,

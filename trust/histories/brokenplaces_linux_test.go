@@ -85,7 +85,7 @@ func (w *worker) newLockers(t *testing.T, store closer) (lockers [2]*core.Locker
 }
 
 // plainPlace is the textbook's lock for several on one server: a sorted set of owners
-// and the ends of their leases, beside the exclusive owner's key. Each field but the
+// and the ends of their leases, and the exclusive owner's key. Each field but the
 // first three is a defect.
 type plainPlace struct {
 	rdb   *redis.Client

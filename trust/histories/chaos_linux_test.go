@@ -37,7 +37,7 @@ func (n *network) cut(d time.Duration) {
 		n.over, n.holed = nil, nil
 		n.mu.Unlock()
 		close(over)
-		// What has lost a part of its stream cannot go on.
+		// A connection that has lost a part of its stream cannot go on.
 		for l := range holed {
 			_ = l.Close() // its user meets the error
 		}
@@ -85,7 +85,7 @@ type link struct {
 	network *network
 }
 
-// Write implements net.Conn. Behind a cut it seems to work.
+// Write implements net.Conn. After a cut it seems to work.
 func (l *link) Write(p []byte) (int, error) {
 	if l.network.swallows(l) {
 		return len(p), nil

@@ -41,8 +41,8 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// TestHistories has processes take locks of each topology under faults, and judges
-// what they did.
+// TestHistories has processes take locks of each topology under faults, and judges their
+// histories.
 func TestHistories(t *testing.T) {
 	var rows, placesRows []row
 	for _, top := range topologies {
@@ -85,16 +85,15 @@ func TestHistories(t *testing.T) {
 	}
 }
 
-// TestBrokenLocksAreCaught has the same done to locks with a defect, and beside
-// them to two without.
+// TestBrokenLocksAreCaught does the same with defective locks, and with two sound locks.
 func TestBrokenLocksAreCaught(t *testing.T) {
 	wantCaught(t, []string{product, control}, broken)
 }
 
 // wantCaught has processes use locks that are whole and locks that are broken, and wants
 // the checkers to object to the broken ones, and to no other. A defect shows only when
-// calls overlap. On a busy machine few do, so what was missed is played again, with fewer
-// locks beside it.
+// calls overlap. On a busy machine few do, so missed cases are played again, with fewer
+// other locks.
 func wantCaught(t *testing.T, whole, broken []string) {
 	t.Helper()
 	const plays = 5
@@ -161,7 +160,7 @@ func play(t *testing.T, o orders, faults []fault, d time.Duration) ([]*verdict, 
 		}
 		pause(ctx, part(rng, gap/2, 2*gap))
 		if ctx.Err() == nil {
-			// With the test's context: what is begun is ended.
+			// With the test's context: a play that has begun is ended.
 			f.do(t.Context(), rng)
 			c.count(f.name)
 		}

@@ -25,7 +25,7 @@ const (
 	searchTime = time.Minute
 )
 
-// verdict is what the checkers found about one subject.
+// verdict is the checkers' finding about one subject.
 type verdict struct {
 	acquires, granted, refused, unknown int
 	releases, fenced, plain             int
@@ -39,7 +39,7 @@ type verdict struct {
 	beside, crowded int    // holds next to an exclusive one, permits above their number
 	tokens          int    // of places, misplaced
 	judged, wrongly int    // refusals of places
-	left            int    // places whose process was killed
+	left            int    // places of killed processes
 	vacancy                // after the end
 
 	why string // of the first that is impossible

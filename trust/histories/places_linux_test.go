@@ -91,7 +91,7 @@ func (v *verdict) placesOf(l *history.Lock, name string) {
 	}
 }
 
-// vacancy is what was found when all holders of places had ended or were dead.
+// vacancy is the finding after all holders of places had ended or were dead.
 type vacancy struct {
 	stuck   int           // keys with a place that was not free again in time
 	surplus int           // keys that gave more permits than there are
@@ -99,7 +99,7 @@ type vacancy struct {
 }
 
 // vacancies has a process that comes after all others take every place of every key,
-// and returns what it found of each subject. It asks from the moment on when the last
+// and returns its finding for each subject. It asks from the moment on when the last
 // of them was killed.
 func vacancies(t *testing.T, o orders, run int, crashed time.Time) []vacancy {
 	t.Helper()

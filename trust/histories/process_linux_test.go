@@ -65,7 +65,7 @@ func (p *process) kill() {
 	p.Kill()
 }
 
-// run is what the process has recorded.
+// run is the record of the process.
 func (p *process) run() (history.Run, error) {
 	records, err := history.Load(p.orders.Log)
 	return history.Run{Records: records, Killed: p.killed, Lease: int64(lease)}, err
@@ -143,7 +143,7 @@ func (c *crew) gather(n int) (all []*process) {
 	return all
 }
 
-// work does to processes what the seed says, until ctx ends.
+// work disturbs processes as the seed says, until ctx ends.
 func (c *crew) work(ctx context.Context, all []*process) {
 	for i, p := range all {
 		c.places.Go(func() {
@@ -195,8 +195,8 @@ func (c *crew) disturb(ctx context.Context, p *process, rng *rand.Rand) *process
 	return p
 }
 
-// awaitPlaces has a process hold on to what it gets until it has a place of every
-// subject that has them. It may be cut off for some more time.
+// awaitPlaces has a process keep its locks until it has a place of every subject with places.
+// It may be cut off for some more time.
 func (c *crew) awaitPlaces(p *process) {
 	_, _ = fmt.Fprintln(p.input, cling) // it has ended already, or it obeys
 	for until := time.Now().Add(5 * lease); time.Now().Before(until); pause(c.t.Context(), lease/20) {
@@ -255,7 +255,7 @@ func (c *crew) end() (runs []history.Run, faults map[string]int, crashed time.Ti
 	}
 	if last != nil {
 		c.awaitPlaces(last)
-		crashed = time.Now() // before: it is not credited with what it takes
+		crashed = time.Now() // before: it is not credited with its places
 		last.kill()
 	}
 	for _, p := range c.all {

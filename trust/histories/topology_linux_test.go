@@ -53,10 +53,10 @@ var topologies = []topology{
 	{quorumOfFive, true, startQuorum},
 }
 
-// behind is how far the clock of one node of the quorum is behind.
+// behind is the lag of the clock of one node of the quorum.
 const behind = 5 * time.Minute
 
-// durable is a server that keeps what it has acknowledged.
+// durable is a server that keeps acknowledged writes.
 var durable = redistest.Args("--appendonly", "yes", "--appendfsync", "always")
 
 func startSingle(t *testing.T) (servers, []fault) {
@@ -180,14 +180,14 @@ func failovers(t *testing.T, master func() *redistest.Server, await func(old *re
 			old.Pause(t)
 			await(old)
 			pause(ctx, part(rng, 0, lease/2))
-			old.Resume(t) // it serves clients that do not know the failover, until it is told itself
+			old.Resume(t) // until it learns about the failover, it serves clients that do not know it
 		}},
 	}
 }
 
 // startQuorum never has more than two nodes down at a time; a node that was killed
 // comes back empty, and has no vote for a lease and the looks before and after it. The
-// clock of one node is minutes behind all the time.
+// clock of one node is slow by minutes all the time.
 func startQuorum(t *testing.T) (servers, []fault) {
 	nodes := make([]*faultclock.Server, 5)
 	addrs := make([]string, len(nodes))

@@ -34,7 +34,7 @@ const lease = time.Second
 // hour, and none is left alone for so long.
 const capacity = 1 << 23
 
-// orders is what a process is told at its start, as JSON.
+// orders are the orders to a process at its start, as JSON.
 type orders struct {
 	Run        int      // its number, unique in a test
 	Seed       uint64   // of its choices
@@ -68,13 +68,13 @@ type worker struct {
 	late      string
 	values    atomic.Uint64
 	holds     atomic.Uint64
-	clings    atomic.Bool // to what it has: it is to be killed
+	clings    atomic.Bool // to its locks: it is to be killed
 }
 
 // work is the life of a process: until its input ends, which is when its parent
 // wants it to, or is dead.
 func work(o orders, input io.Reader) (err error) {
-	slog.SetDefault(slog.New(slog.DiscardHandler)) // what the locks warn of is what is done to them
+	slog.SetDefault(slog.New(slog.DiscardHandler)) // the locks warn of the faults that the test makes
 	w := &worker{orders: o}
 	if w.log, err = history.Create(o.Log, capacity); err != nil {
 		return err
@@ -196,7 +196,7 @@ type grant interface {
 	Release(ctx context.Context) error
 }
 
-// subject is a kind of lock, with the way in which its holders write.
+// subject is a kind of lock, with its holders' way to write.
 type subject struct {
 	name  string
 	lock  func(ctx context.Context, key string, how how) (grant, error)
@@ -246,7 +246,7 @@ func (w *worker) section(ctx context.Context, s *subject, about history.Record, 
 	}
 	about.Way = how.way
 	waiting, leave := ctx, context.CancelFunc(func() {})
-	// Who leaves in the middle leaves doubt behind, so only at half of the keys.
+	// A holder that leaves in the middle leaves doubt, so only at half of the keys.
 	if s.doubtful(about.Key) && rng.IntN(30) == 0 {
 		waiting, leave = context.WithTimeout(ctx, time.Duration(rng.IntN(int(lease/20))))
 	}

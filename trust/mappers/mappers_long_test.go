@@ -26,7 +26,8 @@ type answer struct {
 	replayed bool
 }
 
-// post sends a request, whose idempotency key is its path, to a handler without a connection.
+// post sends a request to a handler without a connection. The idempotency key of the request
+// is its path.
 func post(t *testing.T, h http.Handler, path string) answer {
 	t.Helper()
 	r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, path, nil)

@@ -86,7 +86,7 @@ var (
 		reason.Unavailable, reason.NotReplicated, reason.KeyOccupied, reason.Closing, reason.Lost,
 		reason.MaxHold, reason.Misconfigured, reason.Internal,
 	}
-	// keyReasons are why an idempotent endpoint refuses one, beside these.
+	// keyReasons are the further reasons of an idempotent endpoint to refuse a key.
 	keyReasons = []reason.Reason{
 		reason.KeyMissing, reason.KeyMalformed, reason.NoPrincipal,
 		reason.ContentType, reason.KeyReused, reason.InFlight, reason.OutcomeUnknown,

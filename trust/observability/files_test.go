@@ -57,7 +57,7 @@ func rules(t *testing.T) []rule {
 	return all
 }
 
-// recorded checks the recording rules, and adds what they record to what is known.
+// recorded checks the recording rules, and adds their results to the known metrics.
 func recorded(t *testing.T, known map[string]metricLabels) map[string]metricLabels {
 	t.Helper()
 	known = maps.Clone(known)
@@ -168,7 +168,7 @@ func TestTheRulesGiveAnOutcomeTheStatusThatClientsSee(t *testing.T) {
 	}
 }
 
-// dashboard is what the test reads of one.
+// dashboard is the part of a dashboard that the test reads.
 type dashboard struct {
 	Templating struct {
 		List []struct {

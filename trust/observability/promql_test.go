@@ -23,7 +23,7 @@ type checker struct {
 	bad   []error
 }
 
-// check returns the labels of the result of a query, and what is wrong with it.
+// check returns the labels of the result of a query, and its mistakes.
 func check(known map[string]metricLabels, query string) (metricLabels, error) {
 	expr, err := queryParser.ParseExpr(query)
 	if err != nil {

@@ -115,7 +115,7 @@ func (s *site) serve(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write([]byte("done"))
 }
 
-// close ends what is left, so that the bubble can end.
+// close ends the rest, so that the bubble can end.
 func (s *site) close() {
 	for _, end := range s.under {
 		end()

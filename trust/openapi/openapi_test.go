@@ -44,8 +44,8 @@ var profiles = map[string]reason.Profile{
 	draft: reason.IETFDraft, agentic: reason.AgenticCommerce, universal: reason.UniversalCommerce,
 }
 
-// TestTheDocumentSaysWhatIsAnswered has each case on each route that it is for. What the
-// document has, and no case has produced, is an error as well.
+// TestTheDocumentSaysWhatIsAnswered has each case on each route that it is for. A part of the
+// document that no case has produced is an error as well.
 func TestTheDocumentSaysWhatIsAnswered(t *testing.T) {
 	log := slog.Default()
 	slog.SetDefault(slog.New(slog.DiscardHandler))
@@ -136,7 +136,7 @@ func wordOf(t *testing.T, route string, w *httptest.ResponseRecorder, want reaso
 	return word
 }
 
-// read reads the document, and what it refers to.
+// read reads the document, and its references.
 func read(t *testing.T, path string) (libopenapi.Document, *v3.Document) {
 	t.Helper()
 	text, err := os.ReadFile(path)
@@ -227,7 +227,7 @@ func TestEachReasonHasItsText(t *testing.T) {
 	}
 }
 
-// exchange is a request and what was written as its answer.
+// exchange is a request with its answer.
 type exchange struct {
 	*httptest.ResponseRecorder
 	request *http.Request
@@ -269,7 +269,7 @@ func (s *site) send(change ...func(*http.Request)) *exchange {
 	return e
 }
 
-// broken is a body whose reading fails.
+// broken is a body that cannot be read.
 type broken struct{ err error }
 
 func (b broken) Read([]byte) (int, error) { return 0, b.err }

@@ -47,8 +47,8 @@ func opener(t *testing.T) func(*testing.T, idemcases.Server) *records {
 	}
 }
 
-// records are records in PostgreSQL, over a wire that can lose replies. Locks are those
-// of a store in memory, since pgstore has none.
+// records are records in PostgreSQL, over a wire that can lose replies. Locks come from a
+// store in memory, since pgstore has none.
 type records struct {
 	idemcases.Wire
 	owner  *testing.T     // of the stores; nil: the case
@@ -166,7 +166,7 @@ func (r *records) Empty(tb testing.TB) {
 	}
 }
 
-// Lapse sets the ends of the leases back. A server that was killed cannot be told.
+// Lapse sets the ends of the leases back. A killed server gets no request.
 func (r *records) Lapse(tb testing.TB) {
 	tb.Helper()
 	if r.killed {
@@ -202,7 +202,7 @@ func (r *records) LoseClaim() { r.LoseReplyTo("INSERT INTO interlock_record") }
 
 func (r *records) LoseCommit() { r.LoseReplyTo("SET state = $3::text") }
 
-// Measure counts what is sent to PostgreSQL.
+// Measure counts the traffic to PostgreSQL.
 func (r *records) Measure(_ testing.TB, run func()) idemcases.Cost {
 	before := r.Sent()
 	run()

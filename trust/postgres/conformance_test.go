@@ -13,7 +13,7 @@ import (
 	"github.com/interlock-go/interlock/internal/frameworks"
 )
 
-// The table of frameworks runs on memory. What the statements could hide shows where
+// The table of frameworks runs on memory. Faults that the statements could hide show where
 // processes meet at the server alone.
 func TestOneRuleExcludesAcrossProtocolsOnPostgreSQL(t *testing.T) {
 	_, dsn := tables(t)

@@ -24,7 +24,7 @@ import (
 	"github.com/interlock-go/interlock/trust/internal/pgtest"
 )
 
-// contracts runs all contracts on stores that open makes, beside other tests.
+// contracts runs all contracts on stores that open makes, in parallel with other tests.
 func contracts(t *testing.T, open func(t *testing.T) *pgstore.Store) {
 	t.Helper()
 	drivertest.Run(t, func(t *testing.T) driver.Store { return open(t) })

@@ -26,8 +26,8 @@ import (
 // formerly is how many connections a pool has that were made before a failover.
 const formerly = 3
 
-// formerPools are pools all of whose connections only read, as to a server that is a
-// standby; connections that are made from now on write.
+// formerPools are pools of connections that only read, as to a server that is a standby;
+// connections that are made from now on write.
 var formerPools = map[string]func(t *testing.T, dsn string) *sql.DB{
 	"database/sql": func(t *testing.T, dsn string) *sql.DB {
 		config, err := pgx.ParseConfig(dsn)
@@ -58,7 +58,7 @@ func onlyRead(over *atomic.Bool) func(context.Context, *pgx.ConnConfig) error {
 		if !over.Load() {
 			config.RuntimeParams = maps.Clone(config.RuntimeParams)
 			config.RuntimeParams["default_transaction_read_only"] = "on"
-			config.RuntimeParams["application_name"] = config.RuntimeParams["search_path"] // in which they can be counted
+			config.RuntimeParams["application_name"] = config.RuntimeParams["search_path"] // for the count
 		}
 		return nil
 	}

@@ -85,7 +85,7 @@ func (j *judge) compete(ctx context.Context, tb testing.TB, all *sync.WaitGroup,
 					continue
 				}
 				j.section(key, lease.Token(), func() bool { return lease.Err() == nil })
-				_ = lease.Release(ctx) // what is not released the reaper releases, or the lease ends
+				_ = lease.Release(ctx) // the reaper releases it otherwise, or the lease ends
 			}
 		})
 	}

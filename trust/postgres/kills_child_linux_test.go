@@ -33,7 +33,7 @@ import (
 // ordersEnv holds the orders of a process of the service; see TestMain.
 const ordersEnv = "TRANSACTIONS_ORDERS"
 
-// orders are what a process is told.
+// orders are the orders to a process.
 type orders struct {
 	Variant string
 	DSN     string
@@ -86,7 +86,7 @@ func launch(o orders) (*process, error) {
 // service in a process.
 type payer struct{ orders }
 
-// step is a step of a payment, at which the process may die.
+// step is a step of a payment. The process may die there.
 func (p payer) step() {
 	if rand.Float64() < p.Crash {
 		_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
@@ -109,7 +109,7 @@ func serve(text string) error {
 		return err
 	}
 	ctx := context.Background()
-	// The commits of claims are no "commit": they have no transaction of their own.
+	// The commits of claims are no "commit": they have no separate transaction.
 	db, err := (&wire{sent: p.atCommit, answered: p.atCommit}).open(p.DSN + " application_name=payments")
 	if err != nil {
 		return err
@@ -127,7 +127,7 @@ func serve(text string) error {
 	return (&http.Server{Handler: handler, ReadHeaderTimeout: time.Minute}).Serve(listener)
 }
 
-// endpoint is what the variant makes of a payment.
+// endpoint is the variant's endpoint for a payment.
 func (p payer) endpoint(db *sql.DB) (http.Handler, error) {
 	var store record.Store
 	var err error
@@ -193,7 +193,7 @@ func (p payer) pay(ctx context.Context, db *sql.DB, key string) error {
 	return tx.Commit()
 }
 
-// crashing is a store beside whose claims the process may die.
+// crashing is a store. The process may die during its claims.
 type crashing struct {
 	record.Store
 	payer

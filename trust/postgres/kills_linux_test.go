@@ -40,9 +40,9 @@ type variant struct {
 	right bool
 }
 
-// variants are, of PostgreSQL: the transaction of the request, and a transaction of the
-// handler's own beside the record. Of Redis: the record there, and the effect marked. And
-// an endpoint without records.
+// variants are, of PostgreSQL: the transaction of the request, and a separate transaction
+// of the handler. Of Redis: the record there, and the effect marked. And an endpoint
+// without records.
 var variants = []variant{
 	{inTransaction, true}, {ownTransaction, false}, {onRedis, false}, {onRedisMarked, false}, {bare, false},
 }

@@ -18,8 +18,8 @@ import (
 	"github.com/interlock-go/interlock/pgxstore"
 )
 
-// listener hears notifications over a connection of its own. It is what a service can
-// write that does not use package pgxstore.
+// listener receives notifications over its own connection. It is what a service can write
+// that does not use package pgxstore.
 type listener struct{ dsn string }
 
 func (l listener) Listen(ctx context.Context, channel string, hear func(string), state func(bool)) error {
@@ -44,7 +44,7 @@ func (l listener) Listen(ctx context.Context, channel string, hear func(string),
 	}
 }
 
-// deaf listens, and hears nothing, as behind a pooler in transaction mode.
+// deaf listens, and receives nothing, as behind a pooler in transaction mode.
 type deaf struct{}
 
 func (deaf) Listen(ctx context.Context, _ string, _ func(string), state func(bool)) error {

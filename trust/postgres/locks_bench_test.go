@@ -49,9 +49,9 @@ func BenchmarkLocks(b *testing.B) {
 	}
 }
 
-// BenchmarkAdvisoryLocks does what BenchmarkLocks does with PostgreSQL's advisory locks:
-// the locks of a session, and the locks of a transaction. They have no lease and no token, and
-// write nothing. Each goroutine has a connection of its own, as each holder needs one.
+// BenchmarkAdvisoryLocks does what BenchmarkLocks does with PostgreSQL's advisory locks: the
+// locks of a session, and the locks of a transaction. They have no lease and no token, and
+// write nothing. Each goroutine has its own connection, as each holder needs one.
 func BenchmarkAdvisoryLocks(b *testing.B) {
 	server := pgtest.Start(b, "max_connections=300")
 	const of = "(hashtextextended($1, 0))"

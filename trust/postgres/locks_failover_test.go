@@ -132,7 +132,7 @@ func TestAFailoverWithSynchronousReplicationLosesNoLock(t *testing.T) {
 			t.Errorf("%s: the promoted server has %+v; want it held with token %d", held.Key(), got, held.Token())
 		}
 	}
-	// A lock whose request the crash left without an answer is free when its lease ends.
+	// A lock is free when its lease ends if the crash left its request without an answer.
 	for before := j.sections.Load(); j.sections.Load() < before+200 && time.Since(begin) < 3*lease; {
 		time.Sleep(10 * time.Millisecond)
 	}
@@ -161,8 +161,8 @@ func TestAFailoverWithSynchronousReplicationLosesNoLock(t *testing.T) {
 	j.verdict(t)
 }
 
-// What the standby did not get is lost. The holder is told, and the next token is greater
-// as long as the clock of the promoted server is not behind.
+// Commits that the standby did not get are lost. The holder learns it, and the next token is
+// greater as long as the clock of the promoted server is not slow.
 func TestALockThatAFailoverLostIsTold(t *testing.T) {
 	t.Parallel()
 	const lease = 20 * time.Second // as above
@@ -178,7 +178,7 @@ func TestALockThatAFailoverLostIsTold(t *testing.T) {
 		}
 		return held
 	}
-	// What is not released in its time is released in the background.
+	// A lock that is not released in time is released in the background.
 	unanswered := func(err error) bool { return errors.Is(err, core.ErrUnavailable) && !errors.Is(err, core.ErrLost) }
 	early, used := take(first, "early"), take(first, "used")
 	if err := used.Release(t.Context()); err != nil && !unanswered(err) {

@@ -175,7 +175,7 @@ func TestARowLockedByOthersDelaysItsOwnRequestsOnly(t *testing.T) {
 		case err != nil:
 			t.Errorf("lease %d: %v", i, err)
 		case renewed.Add(1) == n-1:
-			cancel() // all others have what they wanted
+			cancel() // all others have their locks
 		}
 	})
 	if err := tx.Rollback(); err != nil {
@@ -209,8 +209,8 @@ func TestSessionsThatAreCutOverlapNoLocks(t *testing.T) {
 	j.verdict(t)
 }
 
-// A grant is on the disk before its holder is told, also against the session's
-// default. A release need not be.
+// A grant is on the disk before its holder gets it, also against the session's default. A
+// release need not be.
 func TestGrantsAndTokensSurviveCrashesOfTheServer(t *testing.T) {
 	t.Parallel()
 	srv := pgtest.Start(t, "synchronous_commit=off", "wal_writer_delay=10s", "wal_writer_flush_after=0")

@@ -241,7 +241,7 @@ func TestChurn(t *testing.T) {
 		return read[int64](t, db, "SELECT n_tup_upd"+text), read[int64](t, db, "SELECT n_tup_hot_upd"+text)
 	}
 	var all, hot int64
-	// Sessions report what they did a second later. A release of each pair is an update.
+	// Sessions report their statistics a second later. A release of each pair is an update.
 	eventually(t, "the updates are counted", func() bool {
 		all, hot = updates()
 		return all >= pairs.Load()

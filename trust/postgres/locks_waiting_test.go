@@ -12,7 +12,7 @@ import (
 	"github.com/interlock-go/interlock/core/pgstore"
 )
 
-// waits are the ways in which the processes of a test notice a release.
+// waits are the ways to notice a release for the processes of a test.
 var waits = map[string]func(dsn string) []pgstore.Option{
 	"looking": func(string) []pgstore.Option { return nil },
 	"hearing": func(dsn string) []pgstore.Option { return []pgstore.Option{pgstore.Listen(listener{dsn})} },
@@ -167,7 +167,7 @@ func TestTheLockOfAKilledHolderIsFoundFree(t *testing.T) {
 	if signal := receive(t, "the waiting are told", woken); signal.Next != "w" {
 		t.Errorf("%+v; want the list", signal)
 	}
-	// They are told once: the store has looked again when another lease has ended.
+	// They are notified once: the store has looked again when another lease has ended.
 	takeAs(t, s, driver.AcquireRequest{Key: "later", Owner: "killed", TTL: limits.Lapses()})
 	later := make(chan driver.Signal, 100)
 	defer s.Watch("later", time.Now(), func(signal driver.Signal) { later <- signal })()

@@ -21,14 +21,14 @@ import (
 	"github.com/interlock-go/interlock/trust/internal/pgtest"
 )
 
-// before is what the process does in place of tests, if a test has started it for that.
+// before runs in place of tests, if a test has started the process for that.
 var before []func()
 
 func TestMain(m *testing.M) {
 	for _, instead := range before {
 		instead()
 	}
-	// Tests wait more than they work. What the command line says comes after it.
+	// Tests wait more than they work. The flags of the command line come after it.
 	if err := flag.Set("test.parallel", "8"); err != nil {
 		panic(err)
 	}
@@ -79,7 +79,7 @@ func receive[T any](tb testing.TB, what string, from <-chan T) (got T) {
 	return got
 }
 
-// tables returns a schema of its own with the tables of a store, and how to connect to it.
+// tables returns a new schema with the tables of a store, and how to connect to it.
 func tables(tb testing.TB) (db *sql.DB, dsn string) {
 	tb.Helper()
 	dsn = pgtest.DSN(tb)

@@ -17,7 +17,7 @@ import (
 
 // TestWhatCannotBeAnnouncedIsDone has announcements fail at once (the right is missing), fail
 // at the commit (the queue of NOTIFY is full), and wait (for the commit of another
-// announcement): what they are about happens, and at once.
+// announcement): the announced change happens, and at once.
 func TestWhatCannotBeAnnouncedIsDone(t *testing.T) {
 	const refuses = `CREATE TABLE queue (payload text);
 CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'refused' USING ERRCODE = '54000'; END $$;
@@ -33,7 +33,7 @@ CREATE CONSTRAINT TRIGGER refuses AFTER INSERT ON queue `
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			dsn := pgtest.DSN(t) + ",pg_catalog" // behind the schema
+			dsn := pgtest.DSN(t) + ",pg_catalog" // after the schema
 			db := connect(t, dsn)
 			execute(t, db, "CREATE TABLE gate (); "+c.notify)
 			var log logtest.Log
@@ -94,8 +94,8 @@ func unannounced(t *testing.T, db *sql.DB, store *pgstore.Store) {
 	paying.paid(1)
 }
 
-// awaited has a claim made for which a duplicate waits, and returns what the duplicate is
-// told by. The store has to listen, which it is told as well.
+// awaited has a claim made while a duplicate waits for it, and returns the channel of the
+// duplicate's notifications. The store has to listen; awaited waits until it does.
 func awaited(t *testing.T, s *pgstore.Store, id string) (told chan struct{}) {
 	t.Helper()
 	told = make(chan struct{}, 100)
@@ -139,7 +139,7 @@ func complete(t *testing.T, s *pgstore.Store, id string) error {
 	return err
 }
 
-// What has an outcome that a store finds out only by a second try is announced, too.
+// If a store finds out an outcome only by a second try, the outcome is announced, too.
 func TestAnOutcomeWhoseReplyIsLostIsAnnounced(t *testing.T) {
 	t.Parallel()
 	_, dsn := tables(t)

@@ -33,7 +33,7 @@ func TestLocksKeepTheContractBehindAPooler(t *testing.T) {
 	through := connect(t, dsn)
 	for name, opts := range map[string][]pgstore.Option{
 		"looking": {schema},
-		// LISTEN succeeds behind a pooler, and hears nothing.
+		// LISTEN succeeds behind a pooler, and delivers nothing.
 		"listening": {schema, pgstore.Listen(listener{dsn})},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -64,7 +64,7 @@ func TestAListenerBehindAPoolOfTransactionsSaysThatItHearsNothing(t *testing.T) 
 			e := listen(t, newPool(t, through), mode)
 			e.hears(polling)
 			eventually(t, "the log says so", func() bool { return e.log.Count("PgBouncer") > 0 })
-			// With a pool of its own it hears what is notified through PgBouncer.
+			// With its own pool it receives notifications sent through PgBouncer.
 			own := listen(t, newPool(t, direct, func(config *pgxpool.Config) { config.MaxConns = 1 }), mode)
 			own.hears(listening)
 			execute(t, connect(t, through), "SELECT pg_notify($1, 'through')", mode)

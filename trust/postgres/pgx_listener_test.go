@@ -93,7 +93,7 @@ func TestAListenerHearsWhatIsNotifiedOnItsChannel(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.DSN(t)
 	db := connect(t, dsn)
-	// An application may have notifications of its own, which do not come here.
+	// An application may have its own notifications, which do not come here.
 	mine := make(chan string, 10)
 	pool := newPool(t, dsn, named("hears"), func(config *pgxpool.Config) {
 		config.ConnConfig.OnNotification = func(_ *pgconn.PgConn, n *pgconn.Notification) { mine <- n.Payload }
@@ -189,7 +189,7 @@ func TestAListenerWithoutAServerSaysSoOnceAndFindsIt(t *testing.T) {
 	e := listen(t, pool, "down")
 	e.hears(polling)
 	eventually(t, "it tries again", func() bool { return tries.Load() >= 3 })
-	e.nothing() // it is told once
+	e.nothing() // it is notified once
 	down.Store(false)
 	e.hears(listening)
 	if warnings, all := e.log.Count("no server"), e.log.Count("level="); warnings != 1 || all != 2 {

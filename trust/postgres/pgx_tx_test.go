@@ -134,7 +134,7 @@ func TestSavepointsOfATransaction(t *testing.T) {
 	if err != nil {
 		t.Error(err)
 	}
-	// A statement that fails spoils what is behind the savepoint, and not the rest.
+	// A statement that fails spoils the part after the savepoint, and not the rest.
 	failed, err := tx.Begin(ctx)
 	if err != nil {
 		t.Fatal(err)

@@ -77,7 +77,7 @@ func TestAStatementThatWasGivenUpDoesNotWaitOn(t *testing.T) {
 	deadline := func() time.Time { return time.Now().Add(time.Second) }
 	for name, c := range map[string]struct {
 		lapsed bool
-		lock   string // what the other transaction does; the default locks the row
+		lock   string // the statement of the other transaction; the default locks the row
 		do     func(id string) error
 	}{
 		"a claim of a new key":                {lock: "INSERT INTO interlock_record SELECT 'new', token, fingerprint, generation, state, marked, waits, lease_until, keep_until, stone_until, sweep_hour FROM interlock_record WHERE id = $1::text", do: func(string) error { return second("new") }},

@@ -14,8 +14,8 @@ import (
 	"github.com/interlock-go/interlock/httplock"
 )
 
-// TestTheSizeOfRecords looks at the table after 10,000 requests: what it takes, and whether
-// room that became free is used again. docs/operations.md has what it logs.
+// TestTheSizeOfRecords looks at the table after 10,000 requests: its size, and whether free
+// room is used again. docs/operations.md has the logged figures.
 func TestTheSizeOfRecords(t *testing.T) {
 	const records = 10_000
 	db, _ := tables(t)
@@ -58,7 +58,7 @@ func TestTheSizeOfRecords(t *testing.T) {
 	}
 }
 
-// size returns what the table of the records takes, with its indexes.
+// size returns the size of the table of records, with its indexes.
 func size(t *testing.T, db *sql.DB) int {
 	t.Helper()
 	t.Log("bytes of the table, of its indexes, of a response:", read[string](t, db, "SELECT concat_ws(', ', pg_table_size('interlock_record'), "+

@@ -47,7 +47,7 @@ func newService(t *testing.T, db *sql.DB, store record.Store, h func(http.Respon
 	return s
 }
 
-// newEngine makes an engine whose keys have one space.
+// newEngine makes an engine with one space of keys.
 func newEngine(tb testing.TB, store record.Store, opts ...idempotency.Option) *idempotency.Engine {
 	tb.Helper()
 	engine, err := idempotency.New(store, append([]idempotency.Option{idempotency.Global()}, opts...)...)

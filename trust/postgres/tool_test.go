@@ -15,7 +15,7 @@ import (
 	"github.com/interlock-go/interlock/core/idempotency/once"
 )
 
-// The statements of docs/tool.md do what the document says.
+// The statements of docs/tool.md have the effects that it describes.
 func TestTheStatementsOfTheDocumentShowAndReleaseALock(t *testing.T) {
 	t.Parallel()
 	document, err := os.ReadFile("../../docs/tool.md")

@@ -118,7 +118,7 @@ func keep(b *testing.B, db *sql.DB) {
 		"SELECT translate(encode(sha256(n::text::bytea), 'base64'), '+/=', '-_'), 'token:' || n, sha256(n::text::bytea), 1, 'd', false, false, "+
 		"now(), until, NULL, ceil(extract(epoch FROM until) / 3600)::integer, convert_to(repeat(md5(n::text), 9), 'UTF8') "+
 		"FROM generate_series(1, $1::int) AS n, LATERAL (SELECT now() + n::float8 / $1::int * interval '1 day') AS kept(until)", *keptFlag)
-	for _, step := range []string{"VACUUM ANALYZE kept_record", "CHECKPOINT"} { // else they disturb what is measured
+	for _, step := range []string{"VACUUM ANALYZE kept_record", "CHECKPOINT"} { // else they disturb the measurement
 		execute(b, db, step)
 	}
 	table, index := read[int64](b, db, "SELECT pg_table_size('kept_record')"), read[int64](b, db, "SELECT pg_indexes_size('kept_record')")

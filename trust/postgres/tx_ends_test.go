@@ -15,8 +15,8 @@ import (
 	"github.com/interlock-go/interlock/pgxstore"
 )
 
-// TestAHandlerThatEndsTheTransactionIsNotRunAgain has handlers do what the engine does, each
-// after a payment.
+// TestAHandlerThatEndsTheTransactionIsNotRunAgain has handlers end the transaction as the
+// engine does, each after a payment.
 func TestAHandlerThatEndsTheTransactionIsNotRunAgain(t *testing.T) {
 	statements := func(all ...string) func(context.Context, *pgstore.Transaction) error {
 		return func(ctx context.Context, tx *pgstore.Transaction) error {

@@ -139,7 +139,7 @@ func TestPaymentsOverAFailoverWithSynchronousReplication(t *testing.T) {
 	t.Logf("%d payments, %d of them before the crash", len(answered), len(before))
 }
 
-// TestACommitThatAFailoverLost has answered payments whose commits no standby has. The
+// TestACommitThatAFailoverLost has answered payments with commits that no standby has. The
 // effect and the answer are lost together, so a retry pays again, once.
 func TestACommitThatAFailoverLost(t *testing.T) {
 	t.Parallel()

@@ -20,7 +20,7 @@ import (
 
 var errBroke = errors.New("the account has no money")
 
-// The handler of an endpoint whose keys are optional has one path.
+// The handler of an endpoint with optional keys has one path.
 func TestARequestWithoutAKeyHasATransaction(t *testing.T) {
 	t.Parallel()
 	db, dsn := tables(t)

@@ -12,13 +12,13 @@ import (
 	"github.com/interlock-go/interlock/core/pgstore"
 )
 
-// TestSettingsThatAHandlerChanges has handlers change what the names of tables, and the rights
-// to them, depend on. The statement that stores the answer comes later in the transaction.
+// TestSettingsThatAHandlerChanges has handlers change settings that affect the names of tables
+// and the rights to them. The statement that stores the answer comes later in the transaction.
 func TestSettingsThatAHandlerChanges(t *testing.T) {
 	const rights = "GRANT USAGE ON SCHEMA %[2]s TO %[1]s; GRANT INSERT ON ledger TO %[1]s"
 	for name, c := range map[string]struct {
 		schema     bool     // the store has the option Schema
-		rights     string   // of the role, besides
+		rights     string   // of the role, in addition
 		statements []string // of the handler
 		status     int
 		paid       int

@@ -20,7 +20,7 @@ import (
 	"github.com/interlock-go/interlock/trust/internal/pgtest"
 )
 
-// drivers are pools whose drivers do at a time limit what drivers do: they close the
+// drivers are pools for the reactions of drivers to a time limit: they close the
 // connection, as pgx does by default, or take the answer that comes when they have asked
 // the server to cancel. Both ask it.
 func drivers(t *testing.T, server *pgtest.Server) map[string]*sql.DB {
@@ -44,7 +44,7 @@ func stateOf(t *testing.T, db *sql.DB, id string) string {
 }
 
 // TestRecordsThatTheSynchronousStandbyLacks has statements cancelled that wait for the
-// standby. PostgreSQL then keeps what they did on the primary alone, which shows it. The
+// standby. PostgreSQL then keeps their changes on the primary alone, which shows it. The
 // standby may be promoted at any time, so none of it may be answered.
 func TestRecordsThatTheSynchronousStandbyLacks(t *testing.T) {
 	t.Parallel()

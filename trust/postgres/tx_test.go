@@ -149,7 +149,7 @@ func TestAnswersThatCommit(t *testing.T) {
 	})
 	for range 2 {
 		s.want("a", 422, "declined")
-		s.paid(1) // what the handler wrote stays, with the answer
+		s.paid(1) // the handler's writes stay, with the answer
 	}
 	for range 2 {
 		s.want("b", 422, "declined") // the statement failed, so only the answer stays
@@ -243,7 +243,7 @@ func TestTxWithoutARecord(t *testing.T) {
 }
 
 // TestFencesAreClaimedInTheTransaction has the holder of a lock come after its successor.
-// PostgreSQL could not have one of the keys as a text.
+// PostgreSQL could not have every key as a text.
 func TestFencesAreClaimedInTheTransaction(t *testing.T) {
 	t.Parallel()
 	db, _ := tables(t)

@@ -59,8 +59,8 @@ func (w *wire) freeze() {
 	w.frozen = nil
 }
 
-// through returns a pool whose connections are on the wire. Each statement is written with
-// its text, in one piece.
+// through returns a pool of connections on the wire. Each statement is written with its text,
+// in one piece.
 func (w *wire) through(tb testing.TB, dsn string) *sql.DB {
 	tb.Helper()
 	db, err := w.open(dsn)
@@ -88,7 +88,7 @@ type wired struct {
 	frozen *atomic.Bool
 
 	mu    sync.Mutex
-	asked []byte // what was written last, and is not answered
+	asked []byte // the last write without an answer
 }
 
 func (c *wired) Write(b []byte) (int, error) {
@@ -107,7 +107,7 @@ func (c *wired) Write(b []byte) (int, error) {
 
 func (c *wired) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
-	for err == nil && c.frozen.Load() { // what has arrived is lost
+	for err == nil && c.frozen.Load() { // arrived data is lost
 		n, err = c.Conn.Read(b)
 	}
 	c.mu.Lock()
@@ -134,8 +134,8 @@ func (c *wired) after(f func([]byte) error, text []byte) error {
 	return err
 }
 
-// breaking returns a function of a wire that breaks one connection, the first on which a text
-// is written after arm.
+// breaking returns a function of a wire. It breaks one connection: the first to write a text
+// after arm.
 func breaking(text []byte) (f func([]byte) error, arm func(), met func() bool) {
 	var armed, done atomic.Bool
 	return func(b []byte) error {

@@ -1,5 +1,5 @@
-// Package freestore is a store whose locks are always free and cost nothing, to measure
-// what the code above a store costs alone. Other tests use core/memstore.
+// Package freestore is a store with locks that are always free and cost nothing, to measure
+// the code above a store alone. Other tests use core/memstore.
 package freestore
 
 import (

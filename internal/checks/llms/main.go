@@ -176,7 +176,7 @@ func short(texts []text) string {
 	return b.String()
 }
 
-// promise is what the README says first.
+// promise is the beginning of the README.
 func promise(texts []text) string {
 	for _, t := range texts {
 		if t.link != raw+"README.md" {

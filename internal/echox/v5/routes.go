@@ -32,8 +32,8 @@ type key struct {
 	method, path string
 }
 
-// Decode reports whether the router decodes the parameters of a request whose path is
-// escaped. The settings of a router cannot be read, so the router is given a path with an
+// Decode reports whether the router decodes the parameters of a request with an escaped
+// path. The settings of a router cannot be read, so the router is given a path with an
 // escaped letter. A router that does not find the route by that path is taken for the
 // default.
 func (k *Routes) Decode(c *echo.Context) bool {
@@ -61,7 +61,8 @@ func (k *Routes) Decode(c *echo.Context) bool {
 	return decodes
 }
 
-// route returns what the router of a context makes of a request. The caller releases it.
+// route returns the route that the router of a context finds for a request. The caller
+// releases it.
 func route(c *echo.Context, r *http.Request) *echo.Context {
 	probe := c.Echo().AcquireContext()
 	probe.Reset(r, nil)

@@ -38,8 +38,9 @@ func init() { gin.SetMode(gin.ReleaseMode) }
 func startGin(t testing.TB, s *adaptertest.Service) adaptertest.Client {
 	e := gin.New()
 	// Or a slash in a value, escaped as it may be, ends it. With this gin decodes
-	// the values of such paths as it decodes forms: a plus beside an escaped slash
-	// is a blank, to its handlers and so to their locks. No case has both.
+	// the values of such paths as it decodes forms: a plus in a path with an
+	// escaped slash is a blank, to its handlers and so to their locks. No case has
+	// both.
 	e.UseRawPath = true
 	chain := gin.HandlersChain{func(c *gin.Context) {
 		if s.User != "" {

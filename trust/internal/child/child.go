@@ -55,8 +55,8 @@ func (p *Process) Kill() {
 	<-p.Done
 }
 
-// Daemon is a server whose files are in a directory of its own. It may be launched again
-// after its end.
+// Daemon is a server with its files in a separate directory. It may be launched again after
+// its end.
 type Daemon struct {
 	Dir string
 	Who *syscall.Credential // nil: as the test
@@ -76,7 +76,7 @@ func NewDaemon(name string, who *syscall.Credential) (*Daemon, error) {
 	return &Daemon{Dir: dir, Who: who}, err
 }
 
-// start starts a program, whose output goes to the end of the log.
+// start starts a program, and appends its output to the log.
 func (d *Daemon) start(dies syscall.Signal, path string, args ...string) (*Process, error) {
 	log, err := os.OpenFile(d.log(), os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o600)
 	if err != nil {

@@ -4,6 +4,6 @@ package child
 
 import "syscall"
 
-// dieWithParent does nothing: outside of Linux a process whose test binary was killed has
-// to be ended by hand.
+// dieWithParent does nothing: outside of Linux a process has to be ended by hand if its test
+// binary was killed.
 func dieWithParent(*syscall.SysProcAttr, syscall.Signal) {}

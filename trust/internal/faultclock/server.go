@@ -16,18 +16,18 @@ import (
 //go:embed shim.c.txt
 var shim string
 
-// Server is a server with a wall clock of its own.
+// Server is a server with its own wall clock.
 type Server struct {
 	*redistest.Server
 	clock, library string // the file that the shim has mapped, and the shim
 }
 
-// environment is what the servers get from this process, one at a time.
+// environment is the environment that the servers inherit from this process, one at a time.
 var environment sync.Mutex
 
-// Start starts a server whose clock shows the right time. Since a server takes its
-// environment from this process, call it before t.Parallel: another process that
-// starts meanwhile would have the shim too, which does no harm to it.
+// Start starts a server with a clock that shows the right time. Since a server
+// takes its environment from this process, call it before t.Parallel: another
+// process that starts meanwhile would have the shim too, which does no harm to it.
 func Start(tb testing.TB) *Server {
 	tb.Helper()
 	dir := tb.TempDir()

@@ -9,8 +9,7 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// Proxy stands in front of one server. What is done to it counts for the
-// connections that there are and for new ones.
+// Proxy stands in front of one server. Its faults apply to present and new connections.
 type Proxy struct {
 	tb    testing.TB
 	proxy *toxiproxy.Proxy

@@ -8,7 +8,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Wire is a dialer whose connections can be led elsewhere. The zero value passes
+// Wire is a dialer with connections that can be led elsewhere. The zero value passes
 // everything. It is safe for concurrent use.
 type Wire struct {
 	mu    sync.Mutex

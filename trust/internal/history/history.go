@@ -1,8 +1,8 @@
-// Package history records what the users of a lock did and saw, over several
-// processes that may be stopped or killed at any moment, and judges it: overlaps
-// of holds (Overlaps), the lock as an object with leases and tokens (CheckMutex),
-// the lock as a thing that several can hold (CheckPlaces), and what became of the writes
-// made under it (CheckRegister).
+// Package history records the actions and observations of a lock's users, over several
+// processes that may be stopped or killed at any moment, and judges them: overlaps of
+// holds (Overlaps), the lock as an object with leases and tokens (CheckMutex), the lock
+// as a thing that several can hold (CheckPlaces), and the results of the writes made
+// under it (CheckRegister).
 package history
 
 import (
@@ -11,7 +11,7 @@ import (
 	"sort"
 )
 
-// Kind is what was done.
+// Kind is the kind of operation.
 type Kind uint32
 
 // The kinds of a Record.
@@ -48,14 +48,14 @@ const (
 	Lost
 )
 
-// Way is with whom a lock is held.
+// Way is the way to hold a lock: alone or with others.
 type Way uint32
 
 // The ways to hold a lock.
 const (
 	// Alone is an exclusive hold.
 	Alone Way = iota
-	// Share is a hold, beside any number of its kind, that keeps the exclusive ones out.
+	// Share is a hold together with any number of its kind. It keeps exclusive holds out.
 	Share
 	// Permit is a hold of a limited number.
 	Permit
@@ -68,18 +68,18 @@ type Record struct {
 	Outcome Outcome
 	// Subject and Key say which lock: its kind, and its key.
 	Subject, Key uint32
-	// Hold names the hold to which the operation belongs, unique in a history.
+	// Hold names the hold of the operation, unique in a history.
 	Hold uint64
 	// Call is when it began; Return when it ended, 0 if it never was.
 	Call, Return int64
 	// Token is the fencing token of the hold.
 	Token int64
-	// Value is what was read or written, unique among the writes; 0 is what a
-	// register begins with. Before is, of a write, what its writer had read.
+	// Value is the value read or written, unique among the writes; 0 is the first value of a
+	// register. Before is, of a write, what its writer had read.
 	Value, Before uint64
-	// Trusted is, of an acquire, until when its holder trusted the lease: what
-	// the holder last knew of the deadline, and in the end the last moment at
-	// which it found the lease good, or the deadline at which it ended.
+	// Trusted is, of an acquire, until when its holder trusted the lease: the
+	// deadline that the holder last knew, and in the end the last moment at which
+	// it found the lease good, or the deadline at which it ended.
 	Trusted int64
 	// Settled says that Trusted is that end.
 	Settled uint32
@@ -117,8 +117,7 @@ type Hold struct {
 type Lock struct {
 	Subject, Key uint32
 	Holds        []Hold // by From
-	// Refusals are the tries that were told that another has the lock, and for
-	// which it follows that another had.
+	// Refusals are the refused tries that prove that another had the lock.
 	Refusals []Record
 	// Claims and Writes belong to the fenced register, Reads and Plain to the
 	// other one.
@@ -193,8 +192,8 @@ func Locks(runs []Run, slack int64) []*Lock {
 }
 
 // refusals are the refused tries of one process during which none of its others
-// asked for the lock: those queue in the process, and who comes behind them is
-// refused although the lock may be free.
+// asked for the lock: those queue in the process, and a later caller is refused
+// although the lock may be free.
 func refusals(asked []*Record) []Record {
 	slices.SortFunc(asked, func(a, b *Record) int { return cmp.Compare(a.Call, b.Call) })
 	var alone []Record

@@ -11,8 +11,8 @@ import (
 )
 
 // Now reads CLOCK_MONOTONIC, in nanoseconds: one clock for all processes of a
-// machine (clock_gettime(2)), and the one by which the locks count their leases.
-// It goes on while a process is stopped.
+// machine (clock_gettime(2)), and the clock of the leases. It goes on while a
+// process is stopped.
 func Now() int64 {
 	var ts unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts); err != nil {
@@ -24,9 +24,9 @@ func Now() int64 {
 // header is the number of records, at the beginning of the file.
 const header = 64
 
-// Log is the memory of one process: a mapped file, so that what was recorded is
-// there for others at once, and stays when the process is killed. It is safe for
-// concurrent use.
+// Log is the memory of one process: a mapped file, so that records are there for
+// others at once, and stays when the process is killed. It is safe for concurrent
+// use.
 type Log struct {
 	memory  []byte
 	n       *atomic.Int64
@@ -58,8 +58,8 @@ func Create(path string, capacity int) (*Log, error) {
 // Close ends the log; none of its records may be touched any more.
 func (l *Log) Close() error { return unix.Munmap(l.memory) }
 
-// Begin records that an operation is about to be called. It panics when the log is
-// full: what is not recorded cannot be judged.
+// Begin records that an operation is about to be called. It panics when the log is full:
+// unrecorded operations cannot be judged.
 func (l *Log) Begin(r Record) *Record {
 	i := l.n.Add(1) - 1
 	p := &l.records[i]

@@ -20,8 +20,8 @@ type mutexState struct {
 }
 
 // grant is an acquire that was granted, as an input of the model. Tokens grow, so
-// that there is only one order in which the grants can have been made; without
-// their place in it the search would try all orders of those who waited together.
+// that there is only one possible order of the grants; without their place in it
+// the search would try all orders of simultaneous waiters.
 type grant struct {
 	*Hold
 	place int // from 1
@@ -33,13 +33,13 @@ type freed struct {
 	known bool // its outcome is
 }
 
-// refusal is a try that was told that another has the lock.
+// refusal is a try that was refused because another has the lock.
 type refusal struct{ call int64 }
 
 // mutexModel is a mutex with leases and tokens. Since a lease ends by itself,
 // whether a grant is right depends on when it returned: an operation therefore
-// carries its times. What is not known widens the window between the earliest
-// and the latest end of a lease, and so there is always one next state.
+// carries its times. Unknown outcomes widen the window between the earliest and
+// the latest end of a lease, and so there is always one next state.
 var mutexModel = porcupine.Model{
 	Init: func() any { return mutexState{} },
 	Step: func(state, input, _ any) (bool, any) {
@@ -66,21 +66,21 @@ var mutexModel = porcupine.Model{
 	},
 }
 
-// MutexVerdict says what the model found about a lock.
+// MutexVerdict is the model's finding about a lock.
 type MutexVerdict struct {
 	// Operations is how many the history has.
 	Operations int
 	// Result is whether there is an order of them that a mutex allows, which is
 	// porcupine.Unknown when none was found in time.
 	Result porcupine.CheckResult
-	// Why says, where there is none, what is wrong: the first refusal that is
-	// impossible by itself, or that the grants and releases are.
+	// Why gives the reason if there is none: the first refusal that is impossible by itself,
+	// or else the impossible grants and releases.
 	Why string
 }
 
-// CheckMutex looks for an order of the operations of a lock in which it behaves
-// like a mutex whose leases end: no grant before the last hold was released or
-// not trusted any more, each with a greater token, no refusal of a free lock.
+// CheckMutex looks for an order of a lock's operations that fits a mutex with
+// leases: no grant before the last hold was released or not trusted any more, each
+// with a greater token, no refusal of a free lock.
 //
 // An acquire of unknown outcome may have taken the lock and may lose it again at
 // any moment, so it forbids no grant and is no operation here; but while it lasts

@@ -58,8 +58,8 @@ func sections(reads, writes []Record) []span {
 	return spans
 }
 
-// Regressions counts the grants whose token is not greater than the token of a grant
-// which had returned before they were asked for.
+// Regressions counts the grants with a token that is not greater than the token of an earlier
+// grant, which had returned before their requests.
 func Regressions(l *Lock) int {
 	n := 0
 	byCall := slices.Clone(l.Holds)

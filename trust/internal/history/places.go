@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// PlacesVerdict says what is wrong with a lock that several can hold.
+// PlacesVerdict lists the faults of a lock that several can hold.
 type PlacesVerdict struct {
-	// Beside is how many holds began while another was trusted, and a hold of the
+	// Beside is the number of holds that began while another was trusted, and a hold of the
 	// two was exclusive.
 	Beside int
 	// Crowded is how many permits began while as many were trusted as there are.
@@ -55,8 +55,8 @@ func CheckPlaces(l *Lock, atMost int) PlacesVerdict {
 	return v
 }
 
-// crowds counts the holds that began beside holds that do not suffer them. holds are in
-// the order of their beginning.
+// crowds counts the holds that began during holds that exclude them. holds are in the order
+// of their beginning.
 func crowds(holds []Hold, atMost int) (beside, crowded int) {
 	var trusted []Hold // that have begun
 	for _, h := range holds {

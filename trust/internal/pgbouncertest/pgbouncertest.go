@@ -56,8 +56,8 @@ var roles atomic.Int64
 // are lines for its section [pgbouncer], as "default_pool_size = 2"; the last of one
 // name counts.
 //
-// Its clients are a user of their own, a superuser too: PgBouncer does not pass on
-// which schema a client wants, so the schema of the user is theirs.
+// Its clients are a separate user, a superuser too: PgBouncer does not pass on which schema a
+// client wants, so the schema of the user is theirs.
 //
 // In other modes than [Session] the connection string has pgx prepare no statements:
 // the next one may run on another connection of the server.
@@ -92,7 +92,7 @@ func Start(tb testing.TB, dsn, mode string, settings ...string) string {
 	return through
 }
 
-// makeUser makes a user whose connections begin with a schema.
+// makeUser makes a user with a schema for its connections.
 func makeUser(ctx context.Context, dsn, user, schema string) error {
 	conn, err := pgx.Connect(ctx, dsn)
 	if err != nil {

@@ -86,9 +86,9 @@ func (w withServer) Run() int {
 	return code
 }
 
-// Open returns a database in which all names belong to an empty schema, made
-// for this test. The test's cleanup closes it. The server is started by the first
-// call; when none can be, the test fails.
+// Open returns a database for this test: all its names belong to an empty schema.
+// The test's cleanup closes it. The server is started by the first call; when none
+// can be, the test fails.
 func Open(tb testing.TB) *sql.DB {
 	tb.Helper()
 	s, schema := theServer(tb), "test"+strconv.FormatInt(schemas.Add(1), 10)
@@ -164,7 +164,7 @@ func start(settings ...string) (*server, error) {
 	})
 }
 
-// create makes a server in a directory of its own.
+// create makes a server in a new directory.
 func create(settings []string, fill func(s *server) error) (*server, error) {
 	bin, err := programs()
 	if err != nil {
@@ -187,8 +187,8 @@ func create(settings []string, fill func(s *server) error) (*server, error) {
 
 func (s *server) data() string { return filepath.Join(s.Dir, "data") }
 
-// serve serves the database cluster that there is, and waits until it answers. SIGQUIT
-// aborts it without leaving its shared memory behind, as SIGKILL would.
+// serve serves the database cluster that there is, and waits until it answers. SIGQUIT aborts
+// it and removes its shared memory; SIGKILL would leave that.
 func (s *server) serve() error {
 	args := []string{"-D", s.data(), "-k", s.Dir, "-c", "listen_addresses=", "-c", "deadlock_timeout=100ms"}
 	for _, set := range s.settings {
@@ -199,7 +199,7 @@ func (s *server) serve() error {
 	return s.Launch(syscall.SIGQUIT, startTimeout, db.PingContext, filepath.Join(s.bin, "postgres"), args...)
 }
 
-// open returns a pool of connections to which a schema is the only one.
+// open returns a pool of connections that see one schema only.
 func (s *server) open(schema string) *sql.DB {
 	db, err := sql.Open("pgx", s.dsn(schema))
 	if err != nil {

@@ -38,8 +38,8 @@ func (s *Server) Standby(tb testing.TB, settings ...string) *Server {
 	return standby
 }
 
-// Detach has a standby of the server get nothing more of what is committed. The standby
-// goes on without it, and can be promoted.
+// Detach has a standby of the server get no later commits. The standby goes on without it,
+// and can be promoted.
 func (s *Server) Detach(tb testing.TB, standby *Server) {
 	tb.Helper()
 	db := standby.open("public")
@@ -66,9 +66,9 @@ func (s *Server) Attach(tb testing.TB, standby *Server) {
 	s.wait(tb, "SELECT EXISTS (SELECT FROM pg_stat_replication WHERE state = 'streaming')")
 }
 
-// Promote makes a standby a server of its own, and waits until it takes writes. End the
-// server whose standby it was before that ([Server.Abort]): nothing else keeps it from
-// taking writes, too.
+// Promote makes a standby an independent server, and waits until it takes writes. End
+// its primary before that ([Server.Abort]): nothing else keeps it from taking writes,
+// too.
 func (s *Server) Promote(tb testing.TB) {
 	tb.Helper()
 	s.wait(tb, "SELECT pg_promote(true, 60)")

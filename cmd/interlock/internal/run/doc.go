@@ -9,10 +9,10 @@
 //	last confirmed                    SIGTERM         SIGKILL  deadline  the server
 //	renewal, sent                     |<--- grace --->|<-margin->|       lets go
 //
-// The deadline is core.Lease.Deadline, which is 1 % of the ttl and 2 ms
-// before the earliest moment at which the server can let the lock go. The margin is
-// for a wrapper that the scheduler wakes late, and for the time that a process needs
-// to die. A renewal that succeeds before SIGTERM moves all of it.
+// The deadline is core.Lease.Deadline, which is 1 % of the ttl and 2 ms before the
+// server can let the lock go at the earliest. The margin is for a wrapper that the
+// scheduler wakes late, and for the time that a process needs to die. A renewal that
+// succeeds before SIGTERM moves all of it.
 //
 // If the server says that the lock was deleted, or that another owner holds it,
 // another command may be running already. SIGTERM goes out at once, and SIGKILL

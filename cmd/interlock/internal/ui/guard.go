@@ -139,7 +139,7 @@ func (u *UI) authenticated(next http.Handler) http.Handler {
 }
 
 // admit gives the browser the cookie. It has no path: the browser takes the path of the page, so
-// that of two servers behind one proxy, each under a path, neither gets the cookie of the other.
+// that two servers behind one proxy, each under a path, do not get each other's cookies.
 func (u *UI) admit(w http.ResponseWriter, r *http.Request) {
 	//nolint:gosec // without Secure: the server speaks plain HTTP
 	http.SetCookie(w, &http.Cookie{
