@@ -134,8 +134,8 @@ func (q request) Body(limit int64) ([]byte, error) {
 // Native returns the *gin.Context.
 func (q request) Native() any { return q.c }
 
-// Problem writes a refusal in the form of its profile ([core.Refusal.Profile]). Without an
-// option the answer is problem details (RFC 9457) of type urn:interlock:problem:<reason>
+// Problem writes a refusal in the form of its profile ([core.Refusal.Profile]). Without a
+// profile the answer is problem details (RFC 9457) of type urn:interlock:problem:<reason>
 // with fixed text. It sets Retry-After, in seconds, if [core.Refusal.Retryable] returns
 // true. If the client has left ([reason.Canceled]), it only sets status 499, which access
 // logs show: gin writes a header for every request. Problem is the default of [Render]; a

@@ -96,8 +96,8 @@ func (q request) Param(name string) (string, error) {
 	return v, nil
 }
 
-// Problem writes a refusal in the form of its profile ([core.Refusal.Profile]). Without an
-// option the answer is problem details (RFC 9457) of type urn:interlock:problem:<reason>
+// Problem writes a refusal in the form of its profile ([core.Refusal.Profile]). Without a
+// profile the answer is problem details (RFC 9457) of type urn:interlock:problem:<reason>
 // with fixed text. It sets Retry-After, in seconds, if [core.Refusal.Retryable] returns
 // true. If the client has left ([reason.Canceled]), it writes nothing. Problem is the
 // default of [Render]; a function for Render can call it.
