@@ -61,7 +61,7 @@ var journeys = map[string][]string{
 	"kubernetes":          {"docs/kubernetes.md#on-kubernetes", "docs/operations.md#shutting-down"},
 	"moving from redsync": {"docs/moving.md#moving-from-another-library", "README.md#set-up-once-in-a-process", "docs/use.md#start-and-end"},
 	"on call":             {"docs/runbook.md#runbook", "docs/tool.md#release"},
-	"this or SQL":         {"docs/peers.md#when-something-else-is-better", "docs/guarantees.md#by-topology", "docs/guarantees.md#what-is-never-promised"},
+	"this or SQL":         {"docs/peers.md#when-something-else-is-better", "docs/guarantees.md#by-topology", "docs/guarantees.md#never-promised"},
 }
 
 func TestThreePagesAnswerAReader(t *testing.T) {
