@@ -8,8 +8,8 @@ import (
 
 // BeginAnswer asks whether an answer may leave. An adapter calls it once, with the
 // context that Guard.Do of package core gave to its handler, when the handler begins
-// an answer that cannot be taken back, and before any part of it leaves. success
-// says whether the answer is one of success (in HTTP a status below 400).
+// an answer that cannot be taken back, and before any part of it leaves. success says
+// whether the answer reports success (in HTTP a status below 400).
 //
 // BeginAnswer returns false if the answer must not leave, because the guard checks
 // answers (core.CheckAnswer) and the lock was lost. The adapter then drops what the

@@ -1,6 +1,6 @@
-// Package adapter is what the author of an adapter reads: of a package that connects
-// guards to a framework, such as httplock or grpclock. Users of locks and guards
-// need only package core.
+// Package adapter is for authors of adapters. An adapter is a package that connects guards
+// to a framework, such as httplock or grpclock. Users of locks and guards need only
+// package core.
 //
 // An adapter is a [Request] and one call of Guard.Do of package core. The function
 // that it gives to Do runs the handler. It calls [BeginAnswer] before any part of an

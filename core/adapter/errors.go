@@ -2,12 +2,12 @@ package adapter
 
 import "errors"
 
-// The errors of a [Request]. An adapter wraps them with what happened; a guard
-// matches them with errors.Is. A KeyFunc that gets one of them returns it.
+// The errors of a [Request]. An adapter wraps them with the circumstances; a guard
+// matches them with errors.Is. A KeyFunc that gets such an error returns it.
 var (
 	// ErrNoParam says that the matched route does not have a parameter that the
 	// template of a guard asks for. The guard and the route do not fit together:
-	// this is a mistake of the server, and the client is told no more than that.
+	// this is a mistake of the server, and the client gets no more details.
 	ErrNoParam = errors.New("interlock: route has no such parameter")
 
 	// ErrBodyLimit says that a body is longer than the reader accepts.

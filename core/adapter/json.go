@@ -10,8 +10,8 @@ import (
 )
 
 // JSONParam returns a value of a JSON object as [Request].Param returns it, for adapters
-// whose parameters are JSON. The path of a value in a nested object has dots. A value that
-// is missing or null is empty, as is every value of a document that is empty.
+// with parameters in JSON. The path of a value in a nested object has dots. A value that is
+// missing or null is empty, as is every value of a document that is empty.
 //
 // A string is its text, and a boolean is true or false. A number is a whole number below
 // 2^53 (RFC 8259, 6): 42, 42.0 and 4.2e1 are one value, 42, as they are to a handler that

@@ -6,19 +6,19 @@ import (
 )
 
 // Message is a [Request] that no router has matched: a message of a queue, a job, the
-// call of a function. A consumer fills in what it has. A rule then makes the same key
-// of the metadata of a message as of the path or the header of a request:
+// call of a function. A consumer fills in the fields that it has. A rule then makes the
+// same key of the metadata of a message as of the path or the header of a request:
 //
 //	{account} and {header.Account}    the metadata with the name account
 //	{query.account}                   nothing: the message is refused
 //	{ctx.user}                        what a core.ContextFunc finds
 //
-// The methods do not change the Message. It is safe for concurrent use as long as
-// no caller changes what it holds.
+// The methods do not change the Message. It is safe for concurrent use as long as no
+// caller changes its contents.
 type Message struct {
 	// Name stands in place of a route: the name of the consumer, or of the job.
 	Name string
-	// Metadata is what comes beside the payload: the headers of the message.
+	// Metadata is the data that comes with the payload: the headers of the message.
 	Metadata map[string]string
 	// Payload is the body.
 	Payload []byte

@@ -12,7 +12,7 @@ import (
 	"github.com/interlock-go/interlock/core/reason"
 )
 
-// The keys of a message are those of a request for the same resource.
+// A message has the same keys as a request for the same resource.
 func TestAGuardMakesItsKeysOfTheMetadataOfAMessage(t *testing.T) {
 	locker, err := core.New(memstore.New())
 	if err != nil {

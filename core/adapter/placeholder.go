@@ -10,7 +10,7 @@ type Placeholder struct {
 	// name of a header is in canonical form.
 	Name string
 	// Form is the name of the form (core.Form) that says which texts are one value,
-	// {id:int}. Empty means that each text is a value of its own.
+	// {id:int}. Empty means that each text is a different value.
 	Form string
 }
 

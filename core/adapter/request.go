@@ -49,5 +49,5 @@ type Request interface {
 
 // Reader is a [Request] that can say whether it only reads, so that a guard with
 // core.ShareReads lets it run together with others. A request that is no Reader counts
-// as one that writes.
+// as a writer.
 type Reader interface{ ReadsOnly() bool }

@@ -41,14 +41,14 @@ var errOver = errors.New("interlock: the section under the other lock has ended"
 
 // Do takes a lock of another library under a lease of this one, runs fn while both are
 // held, and releases the lock of the other library. The lease is in ctx: ctx is
-// [core.Lease.Context], the context of [core.Locker.Do], or the context of a handler behind a
+// [core.Lease.Context], the context of [core.Locker.Do], or the context of a handler under a
 // guard. The caller releases the lease afterwards, as always.
 //
 // The context of fn derives from ctx, so that it ends when the lease is lost. It ends as
 // well, with a cause that matches [core.ErrLost], when the other lock is lost: Renew says
 // so, or no renewal succeeded before the lease of the lock has ended (1 % and 2 ms
-// earlier, as for a [core.Lease]). Do renews the lock at once, from which it knows until
-// when the lock lasts, and then each time a quarter of its lease has passed.
+// earlier, as for a [core.Lease]). Do renews the lock at once, to learn until when the lock
+// lasts, and then each time a quarter of its lease has passed.
 //
 // When fn has returned, or panicked, Do waits for a renewal that is on its way, and then
 // calls Release with a context that has the values of ctx, and ends after 2 s. An error of

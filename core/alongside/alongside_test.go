@@ -22,7 +22,7 @@ const (
 
 var errDown = errors.New("the server of the other library does not answer")
 
-// stage is a locker, and the lock of another library that writes down what it is asked.
+// stage is a locker, and the lock of another library that records its calls.
 type stage struct {
 	*testing.T
 	store  *memstore.Store
@@ -82,7 +82,7 @@ func (s *stage) want(err error, all ...error) {
 	}
 }
 
-// wantCalls compares what the other lock was asked, without the renewals.
+// wantCalls compares the calls of the other lock, without the renewals.
 func (s *stage) wantCalls(want ...string) {
 	s.Helper()
 	got := slices.DeleteFunc(slices.Clone(s.calls), func(c string) bool { return c == "renew" })
@@ -222,9 +222,9 @@ func TestARenewalThatHangsNeitherKeepsTheContextNorIsOvertakenByTheRelease(t *te
 	})
 }
 
-// The function returns in the moment in which the lease ends: that is not in time, in either
-// order of the two timers of that moment. A bubble fires them in a random order, so that
-// 32 functions meet both.
+// The function returns at the moment when the lease ends: that is not in time, in either
+// order of the two timers of that moment. A bubble fires them in a random order, so that 32
+// functions meet both.
 func TestAFunctionThatReturnsAtTheEndOfTheLeaseIsTold(t *testing.T) {
 	on(t, func(s *stage) {
 		for range 32 {

@@ -2,13 +2,13 @@
 // the release between the old and the new in a rolling change.
 //
 // The same key in two libraries is two locks. If processes of the old release, which take
-// the lock of the other library, run beside processes that take the lock of this library
-// alone, a key has two holders. So a change takes two deployments:
+// the lock of the other library, run at the same time as processes that take the lock of
+// this library alone, a key has two holders. So a change takes two deployments:
 //
-//   - old to both: the release in the middle takes both locks. Beside an old process the
-//     lock of the other library excludes, among themselves both do.
-//   - both to new: beside a new process the lock of this library excludes. The second
-//     deployment begins when the last process of the old release has ended.
+//   - old to both: the release in the middle takes both locks. The lock of the other library
+//     excludes old processes; among themselves both do.
+//   - both to new: the lock of this library excludes new processes. The second deployment
+//     begins when the last process of the old release has ended.
 //
 // The release in the middle takes the lock of this library first, and the other lock
 // inside it ([Do]):
@@ -20,7 +20,7 @@
 // # Why this order
 //
 // Old processes take one of the two locks and new processes the other, so that either order
-// is free of deadlocks, as long as all processes in the middle have the same one. This one
+// is free of deadlocks, as long as all processes in the middle have the same one. This order
 // is better where a caller has the first lock and waits for the second. The lease of this
 // library is renewed during that wait. A lock of another library seldom is: it could end
 // before the work begins, and a process of the old release would come in. Taken last, it has
@@ -30,7 +30,7 @@
 // The release is in the opposite order. The next holder in the middle then finds the other
 // lock free; otherwise it would begin with a pause of the other library.
 //
-// # What is not covered
+// # Limits
 //
 //   - The other lock excludes as well as it did before. Do renews it, and ends the context
 //     of the function when the lock is lost. [core.Check], [core.Commit], [core.CheckAnswer]

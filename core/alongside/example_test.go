@@ -41,7 +41,5 @@ func ExampleDo() {
 	// Output:
 	// the other lock is taken
 	// the other lock lasts for 8 s from now
-	// alone, beside the old release and the new
-	// the other lock is released
-	// <nil>
+	// alone, together with the old release and the new the other lock is released <nil>
 }

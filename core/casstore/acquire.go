@@ -74,7 +74,7 @@ type claim struct {
 	ask   driver.AcquireRequest
 	hold  *hold
 	known bool     // the lock was ours before this request
-	want  holding  // what is written into the lock
+	want  holding  // the value to write into the lock
 	beat  string   // the beat that is read with the lock; empty: none
 	void  Revision // of the process's void that was compared last
 }
@@ -218,7 +218,7 @@ func (c *claim) found(answer Answer, received time.Time) (reply driver.Reply, ag
 	}
 	reply.Holder = other.owner
 	if c.ask.Waiter != "" {
-		// A place from before, whose callers have left, may be on its way out.
+		// An earlier place may be on its way out, because its callers have left.
 		listed := answer.Read[2].Revision.Number > other.granted && c.waits(c.ask.Key, c.ask.Waiter)
 		reply.Listed = listed || slices.Contains(strings.Split(other.rest, ","), c.ask.Waiter)
 	}

@@ -6,8 +6,8 @@ import (
 )
 
 // beats returns the operation that writes the sign of life for locks of a lease, if that
-// was not written lately. So each lock has a beat from the begin, by which a sweep finds what a
-// dead process has left.
+// was not written lately. So each lock has a beat from the beginning. A sweep finds the locks
+// of a dead process by its beat.
 func (s *Store) beats(lease time.Duration) []Op {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -34,8 +34,8 @@ func (s *Store) wrote(lease time.Duration) {
 
 // spend returns the leases of beats that no lock of the process needs, and notes that they are
 // not written. A beat that is deleted later than a new lock was granted is written again by the
-// first renewal, and the lock cannot be taken over between: an absent beat is a state of its
-// own. Where lockers are listed, one beat stays, by which a sweep finds what they have left.
+// first renewal, and the lock cannot be taken over between: an absent beat is a state, too.
+// Where lockers are listed, one beat stays: a sweep finds their names by it.
 func (s *Store) spend() []time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -61,8 +61,8 @@ func (s *Store) spend() []time.Duration {
 	return leases
 }
 
-// forgetBeats deletes the beats that no lock of the process needs. What fails is done the next
-// time.
+// forgetBeats deletes the beats that no lock of the process needs. Failed deletions are
+// repeated the next time.
 func (s *Store) forgetBeats(ctx context.Context) {
 	for leases := s.spend(); len(leases) > 0; {
 		some := leases[:min(batch, len(leases))]

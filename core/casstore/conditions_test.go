@@ -28,7 +28,7 @@ type side struct {
 // bent is a link with a mutant between it and its store.
 type bent struct {
 	castest.Link
-	// before and after are what the next transactions and their answers take.
+	// before and after are the delays of the next transactions and their answers.
 	before, after atomic.Int64
 	// strip, unless nil, has conditions left out.
 	strip func(casstore.Condition) bool
@@ -52,8 +52,8 @@ func (b *bent) Commit(ctx context.Context, txn casstore.Txn) (casstore.Answer, e
 	return answer, err
 }
 
-// sides are two processes on one server. They use no watch, so that each knows what it has
-// asked for.
+// sides are two processes on one server. They use no watch, so that each knows only the
+// answers to its own requests.
 func sides(t *testing.T) (server *castest.Memory, a, b *side) {
 	server = castest.NewMemory()
 	begin := func(name string) *side {
@@ -102,7 +102,7 @@ func is(part string, absent bool) func(casstore.Condition) bool {
 }
 
 // both runs a scenario with the store, where nothing may go wrong, and with a mutant of the
-// store, where something must: so the scenario needs what the mutant leaves out.
+// store, where something must: so the scenario needs the part that the mutant leaves out.
 func both(t *testing.T, scenario func(t *testing.T, mutant bool) (wrong bool)) {
 	t.Helper()
 	for _, mutant := range []bool{false, true} {
@@ -235,7 +235,7 @@ func (s *side) late(key string) {
 	}
 }
 
-// named returns the entries whose names contain a text.
+// named returns the entries with a text in their names.
 func named(server *castest.Memory, part string) (entries []casstore.Entry) {
 	for _, e := range server.Entries() {
 		if strings.Contains(e.Name, part) {
@@ -289,7 +289,8 @@ func TestOwnersThatAreReleasedTogetherShareAVoid(t *testing.T) {
 	})
 }
 
-// A void fails the transaction of another owner, too, whose acquire goes on.
+// A void fails the transaction of another owner, too. The acquire of that owner goes
+// on.
 func TestAVoidCostsOtherOwnersOneMoreTransaction(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server, a, _ := sides(t)

@@ -133,7 +133,7 @@ func TestTheLockOfACrashedHolderIsTakenOver(t *testing.T) {
 	})
 }
 
-// Hand-overs in a process have tokens of their own, until the store has to give new ones.
+// Hand-overs in a process have separate tokens, until the store has to give new ones.
 func TestTokensGrowOverManyHandOvers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := castest.NewMemory()
@@ -230,7 +230,7 @@ func TestPlacesAreRefused(t *testing.T) {
 	}
 }
 
-// What dead processes have left goes, and nothing that a living one has.
+// A sweep deletes the entries of dead processes, and no entry of a living one.
 func TestASweepDeletesWhatTheDeadHaveLeft(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := castest.NewMemory()

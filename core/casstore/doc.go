@@ -1,8 +1,8 @@
 // Package casstore keeps locks on a server that agrees on each change by a majority of its
-// members, and that changes a value only if it is as it was read: etcd, ZooKeeper. It is
-// what the modules etcdstore and zkstore share; users of locks need etcdstore or zkstore, and the
-// author of an adapter for another server implements [Server]. docs/consensus.md says what
-// such a store promises, how to set it up, and what it costs.
+// members, and that changes a value only if it is as it was read: etcd, ZooKeeper. It is the
+// common part of the modules etcdstore and zkstore; users of locks need etcdstore or zkstore, and
+// the author of an adapter for another server implements [Server]. docs/consensus.md has the
+// promises, the set-up and the costs of such a store.
 //
 // # Why no lease of the server
 //
@@ -26,10 +26,10 @@
 //
 // # Requests that come late
 //
-// A transaction whose answer did not come may be executed at any time. A transaction that
-// takes a lock compares the void of its process, and a release writes the void if such a
-// transaction of its owner may be on its way: then the late transaction fails. All other
-// transactions compare the revision of what they change.
+// A transaction without an answer may be executed at any time. A transaction that takes a lock
+// compares the void of its process, and a release writes the void if such a transaction of its
+// owner may be on its way: then the late transaction fails. All other transactions compare the
+// revision of the entry that they change.
 //
 // # Locks that are not renewed
 //
@@ -40,6 +40,6 @@
 // # What dead processes leave
 //
 // A lock that no process asks for again, names in lists, beats and voids stay when a process
-// dies. Each store looks for beats that have not changed for an hour, and deletes what they
-// belong to.
+// dies. Each store looks for beats that have not changed for an hour, and deletes them with all
+// entries of their process.
 package casstore

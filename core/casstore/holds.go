@@ -6,10 +6,9 @@ import (
 	"github.com/interlock-go/interlock/core/driver"
 )
 
-// hold is an owner of this process that has a lock, or may get one: what the server would
-// keep as long as the process lives. A hold ends with its release. Where the lock has
-// stopped to renew it, or a transaction of unknown outcome may have taken it, the store
-// releases it itself.
+// hold is an owner of this process that has a lock or may still get one. A hold ends with
+// its release. Where the lock has stopped to renew it, or a transaction of unknown
+// outcome may have taken it, the store releases it itself.
 type hold struct {
 	key, owner string
 	lease      time.Duration
@@ -20,7 +19,7 @@ type hold struct {
 	doubtful bool      // a transaction that takes the lock may be executed later,
 	doubt    Revision  // as long as this is the process's void
 	at       Revision  // of the lock; zero: not known to be ours
-	as       holding   // what it says
+	as       holding   // its value
 	until    time.Time // when its lease ends at the latest
 	ending   bool      // its release has begun
 	timer    *time.Timer
@@ -71,8 +70,8 @@ func (s *Store) unreleased(h *hold) (void Revision, err error) {
 	return s.void, nil
 }
 
-// sawVoid notes what the process's void is. compared is what a transaction was sent with that
-// has found it: an answer that comes late may show an older one.
+// sawVoid notes the process's void. compared is the void that the transaction was sent with:
+// an answer that comes late may show an older void.
 func (s *Store) sawVoid(compared, now Revision) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -138,8 +137,8 @@ func (s *Store) lapse(h *hold) {
 	}
 	left := h.until.Sub(s.now())
 	if h.asking > 0 {
-		// An owner that gets no lock asks again. A release that is under way then would
-		// give up what it gets.
+		// An owner that gets no lock asks again. A release that is under way then would give up
+		// the lock of the new request.
 		left = max(left, lastPause)
 	}
 	if left > 0 && !h.ending {

@@ -27,7 +27,7 @@ func (l layout) waiter(key, locker string) string {
 	return l.queue(key) + escape(locker)
 }
 
-// key is with what the names of all entries of a key begin.
+// key is the beginning of the names of all entries of a key.
 func (l layout) key(key string) string { return l.prefix + "/" + escape(key) + "/" }
 
 func (l layout) beat(process string, lease time.Duration) string {
@@ -38,7 +38,7 @@ func (l layout) beats() string              { return l.prefix + "/:beat/" }
 func (l layout) void(process string) string { return l.voids() + process }
 func (l layout) voids() string              { return l.prefix + "/:void/" }
 
-// all is with what the names of all entries begin.
+// all is the beginning of the names of all entries.
 func (l layout) all() string { return l.prefix + "/" }
 
 // escape makes a part of a name of any text, no two texts the same.
@@ -86,12 +86,13 @@ func unescape(part string) (string, bool) {
 type holding struct {
 	owner   string
 	lease   time.Duration
-	process string // whose beat says that the holder lives
+	process string // the holder lives while the beat of this process changes
 	granted int64  // the number of the revision of the grant; zero: the entry's own
 	rest    string // the lockers that waited when it was granted, separated by commas
 }
 
-// format begins each value of a lock, so that a later layout can be told from this one.
+// format begins each value of a lock, so that a later layout can be distinguished from
+// this one.
 const format = "1"
 
 func (h holding) String() string {

@@ -28,8 +28,8 @@ func (g *guarded) Commit(ctx context.Context, txn casstore.Txn) (casstore.Answer
 	return g.Server.Commit(ctx, txn)
 }
 
-// One transaction renews many leases. A lock whose node the user may not read any more failed
-// all of them.
+// One transaction renews many leases. One lock failed all of them when the user lost the
+// right to read its node.
 func TestARefusedRenewalFailsNoLeaseBesideIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := &guarded{Server: castest.NewMemory()}

@@ -66,9 +66,9 @@ func (s *Store) waits(key, locker string) bool {
 	return false
 }
 
-// leave deletes the place of a locker whose callers have left, and goes on while the server
-// does not answer: each release would take the locker for one that waits. It deletes the place
-// at its revision, so a place that the locker has taken again since stays.
+// leave deletes the place of a locker after its callers have left, and goes on while the
+// server does not answer: otherwise each release would take the locker for a waiting one. It
+// deletes the place at its revision, so a place that the locker has taken again since stays.
 func (s *Store) leave(key, locker string, at Revision) {
 	name := s.names.waiter(key, locker)
 	t := tries{store: s, deadline: time.Now().Add(dead)}

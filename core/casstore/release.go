@@ -113,7 +113,7 @@ func (p *parting) giveUp() (waiting string, again bool, err error) {
 	return "", again, err
 }
 
-// barely has the release go on without what it writes: a server that has no space still
+// barely has the release go on without its writes: a server that has no space still
 // deletes. It reports false if the release has written nothing before.
 func (p *parting) barely(err error) bool {
 	refused, settled := errors.Is(err, ErrRefused), errors.Is(err, ErrSettled)
@@ -135,7 +135,8 @@ func (p *parting) forbid() (again bool, err error) {
 	return p.look(answer.Read[0])
 }
 
-// look notes what the lock is now. Where the owner has none, and gets none, that is the outcome.
+// look notes the present state of the lock. If the owner does not have it, and cannot get it,
+// that is the outcome.
 func (p *parting) look(lock Entry) (again bool, err error) {
 	p.at = Revision{}
 	if lock.There() {
@@ -183,7 +184,7 @@ func (p *parting) tidy(queue string, entries []Entry) {
 	if len(txn.If) > 0 {
 		p.background(func() {
 			t := tries{store: p.Store, deadline: time.Now().Add(p.wait())}
-			_, _, _, _ = t.send(txn) // if one of them has come back, all of them stay until the next release
+			_, _, _, _ = t.send(txn) // if a locker has come back, all of them stay until the next release
 		})
 	}
 }

@@ -68,8 +68,8 @@ func (s *Store) confirm(ctx context.Context, lease time.Duration, some []renewal
 	}
 	answer, err := s.persist(ctx, txn)
 	if n := len(some); errors.Is(err, ErrRefused) && n > 1 {
-		// Perhaps because of one of the locks, whose node the user may not read: the others
-		// must not be lost with it.
+		// Perhaps because of a lock with a node that the user may not read: the others must not
+		// be lost with it.
 		s.confirm(ctx, lease, some[:n/2], done)
 		s.confirm(ctx, lease, some[n/2:], done)
 		return

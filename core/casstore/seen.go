@@ -8,7 +8,7 @@ import (
 )
 
 const (
-	// pruneAt is the number of sightings at which the store looks for old ones for the
+	// pruneAt is a number of sightings. With so many the store looks for old ones for the
 	// first time.
 	pruneAt = 1024
 	// remember is for how long a sighting is kept that no caller asks for. A process that
@@ -28,7 +28,7 @@ type sighting struct {
 	lease    time.Duration
 }
 
-// sightings are what the store has seen of other processes. A lock is theirs for as long as
+// sightings are the last known entries of other processes. A lock is theirs for as long as
 // it, or the beat of its holder, changes.
 type sightings struct {
 	locks   map[string]*sighting // by key
@@ -45,7 +45,7 @@ func (s *Store) sawLock(key string, at Revision, as holding, received time.Time)
 	}
 	beat := s.names.beat(as.process, as.lease)
 	lock := s.seen.locks[key]
-	if lock == nil || lock.revision.Number < at.Number { // else it is what a member shows that lags behind
+	if lock == nil || lock.revision.Number < at.Number { // else a member that lags has returned it
 		s.seen.locks[key] = &sighting{revision: at, at: received, beat: beat, used: received, lease: as.lease}
 	} else {
 		lock.used = received

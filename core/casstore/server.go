@@ -5,7 +5,7 @@ import (
 	"errors"
 )
 
-// Server is what the author of an adapter implements: a server that keeps small values
+// Server is the interface for the author of an adapter: a server that keeps small values
 // under names, on a majority of its members, and that changes a value only if it is as it
 // was read. etcd and ZooKeeper are such servers. Package core/casstore/castest is this
 // contract as a test suite. All methods are safe for concurrent use.
@@ -14,12 +14,12 @@ import (
 // slashes. Values are text, of less than 16 KB.
 type Server interface {
 	// Commit executes a transaction: if all conditions hold, all of its operations, as one
-	// change, else none of them. Two transactions are executed one after the other, each
-	// on a majority of the members, and what was executed is never lost.
+	// change, else none of them. Two transactions are executed one after the other, each on a
+	// majority of the members, and an executed transaction is never lost.
 	//
-	// What the [Answer] has read is from one moment that is not before the operations, and
-	// not before the call of Commit: a member that lags behind must not answer alone. Where
-	// the conditions did not hold, it is not before the moment at which they were compared.
+	// The entries that the [Answer] has read are from one moment. It is not before the
+	// operations, and not before the call of Commit: a member that lags must not answer alone.
+	// Where the conditions did not hold, the moment is not before their comparison.
 	//
 	// An error that matches [ErrRefused] says that nothing was executed, nor will be, and
 	// that the same transaction does not succeed later. An error that matches
@@ -30,14 +30,14 @@ type Server interface {
 	// It returns soon after ctx has ended.
 	Commit(ctx context.Context, txn Txn) (Answer, error)
 
-	// Watch reports the entries whose names begin with prefix, and then what changes, until
-	// ctx ends or the watch fails; it returns why. The first report has all entries that
-	// there are, and comes also if there are none. Each later report has the changes of one
-	// transaction. Reports come in the order of the transactions, one call after the
+	// Watch reports the entries with names that begin with prefix, and then all changes,
+	// until ctx ends or the watch fails; it returns why. The first report has all entries
+	// that there are, and comes also if there are none. Each later report has the changes
+	// of one transaction. Reports come in the order of the transactions, one call after the
 	// other, and may be late without a bound. A server that can miss changes between two
-	// looks may leave out what was changed again since, but it reports the entry of name
-	// that is gone as deleted, before or with a new one. prefix ends with a slash, or is
-	// a whole name.
+	// looks may leave out changes that were overwritten since. But it reports a deleted
+	// entry as deleted, before or with a new entry of that name. prefix ends with a slash,
+	// or is a whole name.
 	Watch(ctx context.Context, prefix string, report func([]Change)) error
 }
 
@@ -104,9 +104,9 @@ type Op struct {
 	Delete      bool
 }
 
-// Range is all entries whose names begin with Prefix, which ends with a slash. With a Limit
-// it is a page of a long list, whose entries need not be of one moment: each is what it
-// was at some moment after the call of Commit.
+// Range is all entries with names that begin with Prefix, which ends with a slash. With a
+// Limit it is a page of a long list. Its entries need not be of one moment: each is from
+// some moment after the call of Commit.
 type Range struct {
 	Prefix string
 	// After, unless empty, leaves out all names up to this one.
@@ -119,11 +119,12 @@ type Range struct {
 type Answer struct {
 	// Done says that the conditions held, and the operations were executed.
 	Done bool
-	// Written has the revisions of what [Txn.Then] wrote, at the same places; zero for
-	// what was deleted. All of them have the same Number. It is empty if Done is false.
+	// Written has the revisions of the entries that [Txn.Then] wrote, at the same places;
+	// zero for a deleted entry. All of them have the same Number. It is empty if Done is
+	// false.
 	Written []Revision
 	// Read has the entries of [Txn.Read], or of [Txn.Else] if Done is false, at the same
-	// places; what is not there has the zero Revision.
+	// places; a missing entry has the zero Revision.
 	Read []Entry
 	// Lists has the entries of each [Txn.List], in the order of their names. It is empty if
 	// Done is false.

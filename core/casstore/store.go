@@ -27,18 +27,17 @@ type settings struct {
 	err     error
 }
 
-// Prefix sets the text with which the names of all entries begin. It consists of letters,
-// digits, - and _, in parts between slashes; otherwise [New] returns [driver.ErrConfig].
-// Services that share locks need the same. Default: "interlock".
+// Prefix sets the beginning of the names of all entries. It consists of letters, digits,
+// - and _, in parts between slashes; otherwise [New] returns [driver.ErrConfig]. Services
+// that share locks need the same. Default: "interlock".
 func Prefix(p string) Option {
 	return func(s *settings) { s.prefix = p }
 }
 
 // Timeout sets how long the store waits at least for the answer to one transaction before it
-// sends the transaction again. Where answers take longer, it waits for four times what they
-// take, and after some tries without an answer for longer. For d below 10 ms or
-// above 31 days, [New] returns [driver.ErrConfig]. A renewal waits for less where its lease is
-// short. Default: 1 s.
+// sends the transaction again. Where answers take longer, it waits for four times their time,
+// and after some tries without an answer for longer. For d below 10 ms or above 31 days, [New]
+// returns [driver.ErrConfig]. A renewal waits for less where its lease is short. Default: 1 s.
 func Timeout(d time.Duration) Option {
 	return func(s *settings) {
 		s.timeout = d
@@ -58,8 +57,8 @@ func Logger(l *slog.Logger) Option {
 }
 
 // Store keeps locks on a [Server]. It implements [driver.Store] and is safe for concurrent
-// use. [New] makes one. A Store is one process to all others: what it holds is held as
-// long as it gives a sign of life. Two stores of one program are two processes.
+// use. [New] makes one. A Store is one process to all others: it keeps its locks as long
+// as it gives a sign of life. Two stores of one program are two processes.
 type Store struct {
 	server  Server
 	names   layout
@@ -133,14 +132,14 @@ func isPrefix(p string) bool {
 	return p != ""
 }
 
-// Prefix returns the text with which the names of all entries begin, as set by the option.
+// Prefix returns the beginning of the names of all entries, as set by the option.
 func (s *Store) Prefix() string { return s.names.prefix }
 
-// Close ends what the store does in the background, and returns when that has ended. If it
-// holds no lock it deletes its signs of life, and waits for the answer as long as [Timeout] says. Locks
-// that are still held stay until other processes have seen no sign of life for a lease.
-// Later requests get an error that matches [driver.ErrUnavailable]. It does not close
-// the server. A second call returns nil, too.
+// Close ends the background work of the store, and returns when that has ended. If it holds no
+// lock it deletes its signs of life, and waits for the answer as long as [Timeout] says. Locks
+// that are still held stay until other processes have seen no sign of life for a lease. Later
+// requests get an error that matches [driver.ErrUnavailable]. It does not close the server. A
+// second call returns nil, too.
 func (s *Store) Close() error {
 	s.mu.Lock()
 	s.closed = true
@@ -188,8 +187,8 @@ func (s *Store) Serves(kind driver.Kind, _ time.Duration) error {
 	return nil
 }
 
-// What stands beside an error of package driver is an error of its own, and the last: logs have
-// the root cause of an error (observe.RootCause).
+// An error of package driver is joined with a second, separate error. It is the last, since
+// logs have the root cause of an error (observe.RootCause).
 var (
 	errClosed   = fmt.Errorf("%w: %w", driver.ErrUnavailable, errors.New("the store is closed"))
 	errReleased = fmt.Errorf("%w: %w", driver.ErrUnavailable, errors.New("the owner is being released"))

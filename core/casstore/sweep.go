@@ -12,7 +12,7 @@ const (
 	// dead is after what time without a sign of life a process is taken for dead, and what
 	// it has left is deleted: nothing about exclusion rests on it.
 	dead = time.Hour
-	// ownSweep is how often a store looks for what it has left itself.
+	// ownSweep is how often a store looks for its own stale entries.
 	ownSweep = time.Minute
 	// page is how many entries a sweep reads at once.
 	page = 500
@@ -29,8 +29,8 @@ type sweeper struct {
 	live map[string]bool      // processes that have another beat
 }
 
-// sweep sweeps four times an hour, until the store is closed, and what the process itself has
-// left behind more often.
+// sweep sweeps four times an hour, until the store is closed, and its own stale entries
+// more often.
 func (s *Store) sweep() {
 	w := &sweeper{Store: s, seen: map[string]*sighting{}}
 	own := time.NewTicker(ownSweep)
@@ -80,7 +80,7 @@ func (w *sweeper) once() error {
 	if w.seen = found; len(w.gone) == 0 {
 		return nil
 	}
-	var failed error // then the beats stay, by which the next sweep finds what they belong to
+	var failed error // then the beats stay: the next sweep finds the entries by them
 	if err := w.each(w.names.all(), func(e Entry) { failed = errors.Join(failed, w.inherit(e)) }); err != nil || failed != nil {
 		return errors.Join(err, failed)
 	}

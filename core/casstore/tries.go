@@ -25,8 +25,8 @@ const (
 	margin = 50 * time.Millisecond
 )
 
-// took notes how long an answer took: at once if that is longer than what is known, and else
-// in part. A note that is left out by chance makes no difference.
+// took notes how long an answer took: at once if that is longer than the earlier note, and
+// else in part. A note that is left out by chance makes no difference.
 func (s *Store) took(d time.Duration) {
 	trip := s.trip.Load()
 	s.trip.Store(max(int64(d), trip-(trip-int64(d))/8, 1))
@@ -42,7 +42,7 @@ type tries struct {
 	store      *Store
 	deadline   time.Time       // when nothing is sent any more
 	most       time.Duration   // how long one waits for its answer at most; zero: no such bound
-	base       context.Context // whose end ends it; nil: the end of the store does
+	base       context.Context // its end ends the tries; nil: the end of the store does
 	unknown    bool            // a transaction may have been executed, or may yet be
 	unanswered int             // how many tries got no answer
 	pause      time.Duration
@@ -66,7 +66,7 @@ func (t *tries) bound() time.Duration {
 
 // send sends a transaction once. It returns when the answer came, by the store's clock.
 // After an error the caller makes the transaction anew if there is time for that: a
-// transaction that may have been executed changes what the next one has to say.
+// transaction that may have been executed changes the conditions of the next one.
 func (t *tries) send(txn Txn) (answer Answer, received time.Time, again bool, err error) {
 	base := t.base
 	if base == nil {

@@ -147,7 +147,7 @@ func (w *watch) follow(beat string) {
 	}
 }
 
-// listening is the watch of one beat, for all keys whose holder it is.
+// listening is the watch of one beat, for all keys of that holder.
 type listening struct {
 	users int
 	end   context.CancelFunc
@@ -178,8 +178,8 @@ func (s *Store) listen(beat string) (stop func()) {
 	}
 }
 
-// hear notes each change of a beat. What it misses is found out by the caller that would
-// take the lock over: the server compares.
+// hear notes each change of a beat. If it misses a change, the caller that would take
+// the lock over finds out: the server compares.
 func (s *Store) hear(ctx context.Context, beat string) {
 	for pause := firstPause; ctx.Err() == nil; pause = min(2*pause, time.Second) {
 		_ = s.server.Watch(ctx, beat, func(changes []Change) {

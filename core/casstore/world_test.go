@@ -38,7 +38,7 @@ type world struct {
 	keys   map[string]*state
 }
 
-// state is what the world knows about a key: who trusts its lock, and the last token.
+// state is the state of a key in the world: who trusts its lock, and the last token.
 type state struct {
 	holders map[*holder]bool
 	token   int64
@@ -293,7 +293,7 @@ func (p *process) release(key, owner string, ambiguous bool) {
 	}
 }
 
-// orphan releases an owner of unknown outcome, once: what is left is the store's.
+// orphan releases an owner of unknown outcome, once: the store does the rest.
 func (p *process) orphan(key, owner string) {
 	p.work.Go(func() {
 		_, _ = p.store.Release(context.Background(), driver.ReleaseRequest{

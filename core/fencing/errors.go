@@ -14,7 +14,7 @@ var ErrStale = fmt.Errorf("%w: stale fencing token", core.ErrLost)
 // StaleError is the error of a claim or a write that was refused. It matches
 // [ErrStale].
 type StaleError struct {
-	// Key is what was to be claimed: the key of a lock, of a row, or a Redis key.
+	// Key is the key that was to be claimed: of a lock, of a row, or a Redis key.
 	Key string
 	// Token is the token of the refused claim or write.
 	Token int64

@@ -12,8 +12,8 @@ import (
 	"sync"
 )
 
-// fakeDB is a database that notes what it is asked, in words. What it answers to
-// real claims is tested on real databases, in the module trust.
+// fakeDB is a database that records its requests, in words. The answers to real claims
+// are tested on real databases, in the module trust.
 type fakeDB struct {
 	mu     sync.Mutex
 	log    []string

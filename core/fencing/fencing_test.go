@@ -173,7 +173,7 @@ func TestWhatEndsATransactionWithoutACommit(t *testing.T) {
 	work := func(context.Context, *sql.Tx) error { return nil }
 	mine := errors.New("of the handler")
 	for name, c := range map[string]struct {
-		db     *fakeDB // nil: one that agrees to everything
+		db     *fakeDB // nil: a database that agrees to everything
 		before func(*memstore.Store, *core.Lease)
 		fn     func(*memstore.Store, *core.Lease) func(context.Context, *sql.Tx) error
 		want   error
@@ -212,7 +212,7 @@ func TestWhatEndsATransactionWithoutACommit(t *testing.T) {
 				return func(ctx context.Context, _ *sql.Tx) error {
 					_ = lease.Release(ctx)
 					<-ctx.Done()
-					return errBroken // as drivers do, whose statement was cancelled
+					return errBroken // like a driver after its statement was cancelled
 				}
 			},
 			want: core.ErrReleased, said: []string{"begin", "INSERT", "INSERT", "rollback"},

@@ -61,7 +61,7 @@ func (t Table) Claim(ctx context.Context, tx *sql.Tx, key string, token int64) e
 }
 
 // textOf returns a key as the table has it. A lock's key may be any bytes, and a text may
-// not: it has no zero byte, and only what the encoding of the database has. All keys
+// not: it has no zero byte, and only characters of the database's encoding. All keys
 // differ as texts, too.
 func textOf(key string) string {
 	var b strings.Builder
@@ -110,12 +110,12 @@ func (t Table) Prune(ctx context.Context, db *sql.DB, before time.Time) (int64, 
 }
 
 // Column is a fence in the rows that it protects: a column of type bigint, NOT NULL
-// DEFAULT 0. It needs no other table, and no row of its own for each key. All names
+// DEFAULT 0. It needs no other table, and no separate row for each key. All names
 // become part of the statements as they are, and must not come from a request. The
 // methods are safe for concurrent use.
 type Column struct {
-	Table string // whose rows are protected
-	ID    string // the column, or the unique one, by which a row is found
+	Table string // the table with the protected rows
+	ID    string // the key column, or a unique column, that identifies a row
 	Fence string // the column of the fence
 }
 
@@ -132,8 +132,8 @@ func (c Column) Claim(ctx context.Context, tx *sql.Tx, id any, token int64) erro
 	})
 }
 
-// statement is a statement whose parameters come up in the order of their
-// numbers: some drivers for SQLite count, others read the number.
+// statement is a statement with its parameters in the order of their numbers: some
+// drivers for SQLite count, others read the number.
 type statement struct {
 	text string
 	args []any
@@ -213,9 +213,9 @@ func InTx(
 	if err := fn(ctx, tx); err != nil {
 		return ended(ctx, err)
 	}
-	// The fence alone keeps a stale transaction from undoing another's. The check
-	// is for what it does not know: that another holder has the lock and has not
-	// claimed anything yet.
+	// The fence alone keeps a stale transaction from undoing another's. The check is for a
+	// case that the fence does not see: another holder has the lock and has not claimed
+	// anything yet.
 	if err := lease.Check(ctx); err != nil {
 		return ended(ctx, err)
 	}

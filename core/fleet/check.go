@@ -28,11 +28,11 @@ type Report struct {
 	// Unsafe are the sentences of Store.Check (package redisstore) about settings on
 	// which the promises of a lock depend, and what masters answer that refuse a lock.
 	Unsafe []string
-	// Notes are sentences about what the servers do not know: whether the services demand
-	// replicas (redisstore.Replicas).
+	// Notes are sentences about facts that the servers do not know: whether the services
+	// demand replicas (redisstore.Replicas).
 	Notes []string
-	// User is the Redis user whose rights were looked at; empty if the server does
-	// not tell.
+	// User is the Redis user of the client; its rights were looked at. It is empty if the
+	// server does not name the user.
 	User string
 	// Tried says that the server does not let this user ask for rights (ACL DRYRUN), so
 	// that they were found by trying. That finds the first right that is missing for a lock,
@@ -69,7 +69,7 @@ func (r *Report) Safe() bool {
 
 // MissingRight is a right that a user lacks.
 type MissingRight struct {
-	// For is what it is needed for, as docs/operations.md says it.
+	// For is its purpose, in the words of docs/operations.md.
 	For string
 	// Right is the rule that gives it, such as "+evalsha".
 	Right string
@@ -206,7 +206,7 @@ func lookAt(ctx context.Context, node *redis.Client) Server {
 		s.Name, s.Version = "valkey", v
 	}
 	if port := info["Server"]["tcp_port"]; port != "" && !strings.Contains(s.Addr, ":") {
-		s.Addr = "port " + port // behind Sentinel there is no fixed address
+		s.Addr = "port " + port // with Sentinel there is no fixed address
 	}
 	s.Policy, s.Role = info["Memory"]["maxmemory_policy"], "master"
 	if info["Replication"]["role"] != "master" {

@@ -170,7 +170,8 @@ func TestAServerThatCannotBeAskedIsAnError(t *testing.T) {
 	}
 }
 
-// A proxy refuses much of what a Check asks. What can be found out is told all the same.
+// A proxy refuses most questions of a Check. The Check reports the answers to the others
+// all the same.
 func TestAProxyThatDistributesKeysIsNamed(t *testing.T) {
 	t.Parallel()
 	servers := redistest.Independent(t, 2)

@@ -2,11 +2,11 @@
 // process holds which lock, which wait, and for how long. It reads what package
 // redisstore writes. The command interlock (cmd/interlock) is this package on a terminal.
 //
-// A [Fleet] works on a client for a single server, for a server behind Sentinel, or for
-// a Cluster. It reads with commands that change nothing, so a Redis user with the right
-// to read is enough; docs/operations.md lists the rights. [Fleet.Locks] goes through
-// the keys by SCAN with a bounded rate and bounded memory.
+// A [Fleet] works on a client for a single server, for Sentinel, or for a Cluster. It
+// reads with commands that change nothing, so a Redis user with the right to read is
+// enough; docs/operations.md lists the rights. [Fleet.Locks] goes through the keys by
+// SCAN with a bounded rate and bounded memory.
 //
-// What it returns can be out of date when it is returned. Texts from Redis (keys, names
-// of hosts and services) are returned as they are: escape them before they are shown.
+// The results can be out of date when they are returned. Texts from Redis (keys, names of
+// hosts and services) are returned as they are: escape them before they are shown.
 package fleet

@@ -41,8 +41,8 @@ type settings struct {
 	rate   int
 }
 
-// Prefix sets the text with which the names of keys begin, as redisstore.Prefix does.
-// Default: "interlock".
+// Prefix sets the beginning of the names of keys, as redisstore.Prefix does. Default:
+// "interlock".
 func Prefix(p string) Option { return func(s *settings) { s.prefix = p } }
 
 // Logger sets the logger, which gets a line for each lock that [Fleet.Release] releases,

@@ -38,7 +38,7 @@ func TestTokensGrowAfterAReleaseWhoseFenceWasForgotten(t *testing.T) {
 	}
 }
 
-// A quorum's lock is on several servers, and one of them cannot release it.
+// A quorum's lock is on several servers, and a single server cannot release it.
 func TestALockOfAQuorumIsNotReleasedByOneServer(t *testing.T) {
 	t.Parallel()
 	w := common(t)

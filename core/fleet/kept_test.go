@@ -19,7 +19,7 @@ import (
 func dead(n int) string { return fmt.Sprintf("%032d", n) }
 
 // keep has a release keep a lock for four lockers that have died, each of which may take a second
-// to answer. A fifth waits behind them. As after a clock that was set back, the key stays for an
+// to answer. A fifth waits after them. As after a clock that was set back, the key stays for an
 // hour, until a process asks for the lock.
 func (w *world) keep(key string) {
 	w.t.Helper()

@@ -11,8 +11,8 @@ import (
 const (
 	// Exclusive is a holder that is alone.
 	Exclusive = "exclusive"
-	// Places are holders that have the lock beside each other: shared locks or
-	// permits. Redis does not know which of the two.
+	// Places are holders that have the lock at the same time: shared locks or permits.
+	// Redis does not know which of the two.
 	Places = "places"
 )
 
@@ -50,8 +50,8 @@ type Holder struct {
 	// Owner is the text that identifies the owner: the locker's id, a colon, and a
 	// number.
 	Owner string
-	// Attentive says that its process is told at once when [Fleet.Release] takes the lock
-	// from it (core.Attentive).
+	// Attentive says that its process gets a message at once when [Fleet.Release] takes the
+	// lock from it (core.Attentive).
 	Attentive bool
 	// Locker says which process it is.
 	Locker Locker
@@ -63,8 +63,8 @@ type Holder struct {
 	Since time.Time
 	// Age is the time since then.
 	Age time.Duration
-	// Left is what remains of the lease; negative if it never ends, which no locker
-	// leaves behind.
+	// Left is what remains of the lease; negative if it never ends. No locker makes such a
+	// lock.
 	Left time.Duration
 }
 
@@ -72,8 +72,8 @@ type Holder struct {
 type Waiter struct {
 	// Locker says which process it is.
 	Locker Locker
-	// Place says that it wants a place beside other holders (shared, or a permit), and
-	// Called that it was called to a free place, and has not come yet.
+	// Place says that it wants a place together with other holders (shared, or a permit),
+	// and Called that it was called to a free place, and has not come yet.
 	Place, Called bool
 	// Kept says that the lock is kept for it ([Lock.Kept]).
 	Kept bool
@@ -82,7 +82,7 @@ type Waiter struct {
 // Locker is what Redis has about a process that takes locks (core.Service,
 // core.Unlisted).
 type Locker struct {
-	// ID is the random id of the locker, with which its owners begin.
+	// ID is the random id of the locker. The names of its owners begin with it.
 	ID string
 	// Listed says that there is an entry about it. Without one all other fields are
 	// empty: the process is unlisted, uses no locks, has
@@ -92,7 +92,7 @@ type Locker struct {
 	// Host and PID name its process.
 	Host string
 	PID  int
-	// Service and Version are what it calls itself; they may be empty.
+	// Service and Version are its own name and version; they may be empty.
 	Service, Version string
 	// Started is when the locker was made, by the clock of its host.
 	Started time.Time
@@ -134,7 +134,7 @@ func (l *Lock) Oldest() (since time.Time) {
 // oldestToken is before all that the library has made of a clock.
 var oldestToken = time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC).UnixMicro()
 
-// holderOf makes the Holder of what was read at the server's time now.
+// holderOf makes the Holder from a field that was read at the server's time now.
 func holderOf(v rediswire.HolderView, left time.Duration, now time.Time) Holder {
 	h := Holder{Owner: v.Owner, Token: v.Token, Left: left}
 	_, h.Attentive = driver.IsAttentive(v.Owner)

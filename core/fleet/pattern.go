@@ -2,8 +2,8 @@ package fleet
 
 import "strings"
 
-// literal returns the text with which all keys begin that fit a pattern, and whether
-// every key fits that begins with it.
+// literal returns the common beginning of all keys that fit a pattern, and whether
+// every key with that beginning fits.
 func literal(pattern string) (begin string, all bool) {
 	at := strings.IndexAny(pattern, "*?")
 	switch {

@@ -57,7 +57,7 @@ func (f *Fleet) readOne(ctx context.Context, key string) (Lock, time.Time, error
 	return locks[0], now, nil
 }
 
-// reading is what is asked of one lock.
+// reading has the requests for one lock.
 type reading struct {
 	size   *redis.IntCmd
 	left   *redis.DurationCmd
@@ -144,7 +144,7 @@ func pipelined(ctx context.Context, rdb redis.Cmdable, add func(p redis.Pipeline
 	return rediswire.Wrap(err)
 }
 
-// err is the first error of what was asked.
+// err is the first error of the requests.
 func (r *reading) err() error {
 	for _, cmd := range []redis.Cmder{r.size, r.left, r.meta, r.fields, r.fence} {
 		if err := cmd.Err(); err != nil && !errors.Is(err, redis.Nil) {
@@ -154,7 +154,7 @@ func (r *reading) err() error {
 	return nil
 }
 
-// lock makes the Lock of what was read.
+// lock makes the Lock from the replies.
 func (r *reading) lock(key string, now time.Time) Lock {
 	l := Lock{Key: key}
 	meta := r.meta.Val()
@@ -185,7 +185,7 @@ func (r *reading) lock(key string, now time.Time) Lock {
 	fields, cursor := r.fields.Val()
 	l.add(fields, left, now)
 	l.Held = len(l.Holders)
-	// The locker to which the lock is offered is its holder, and is the first of the list until it renews.
+	// The locker that is offered the lock is its holder, and is the first of the list until it renews.
 	l.Waiters = slices.DeleteFunc(l.Waiters, func(w Waiter) bool {
 		return l.Kind == Exclusive && len(l.Holders) > 0 && l.Holders[0].Locker.ID == w.Locker.ID
 	})
@@ -281,14 +281,14 @@ func (d *directory) name(ctx context.Context, now time.Time, locks []*Lock) {
 	each(func(l *Locker, _ string) { *l = d.locker(l.ID) })
 }
 
-// trim forgets what was learnt if that has become much.
+// trim empties the directory if it has become large.
 func (d *directory) trim() {
 	if d.entries == nil || len(d.entries) > manyLockers {
 		d.entries = map[string]Locker{}
 	}
 }
 
-// locker returns what is known of a locker.
+// locker returns the known entry of a locker.
 func (d *directory) locker(id string) Locker {
 	if l, ok := d.entries[id]; ok {
 		return l

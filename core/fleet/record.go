@@ -36,14 +36,14 @@ const (
 	RecordUnavailable = "unavailable"
 	// RecordExpired: there was a record, and its retention has ended.
 	RecordExpired = "expired"
-	// RecordDamaged: what is there is no record, or a record of an unknown version.
+	// RecordDamaged: the value is no record, or a record of an unknown version.
 	RecordDamaged = "damaged"
 )
 
 // Record is what Redis has of one idempotency key. It shows nothing of the answer but
 // its status and size.
 type Record struct {
-	// ID is the hash of principal and key with which the record is named.
+	// ID is the hash of principal and key in the name of the record.
 	ID string
 	// State has a value of the constants.
 	State string

@@ -11,7 +11,7 @@ import (
 	"github.com/interlock-go/interlock/internal/redistest"
 )
 
-// A server whose settings are right refuses every lock: its memory is full, or no replica is
+// A server with the right settings refuses every lock: its memory is full, or no replica is
 // connected.
 func TestAServerThatRefusesLocksIsUnsafe(t *testing.T) {
 	t.Parallel()

@@ -18,18 +18,18 @@ import (
 // releaseWithin bounds a release, with all its tries.
 const releaseWithin = 10 * time.Second
 
-// Release takes a lock, or one place of it, from the holder whose grant has the token,
-// and wakes the processes that wait, in their order, as a release by the holder does. It
-// returns that holder. No other grant is touched: the token leads to an owner, which no
-// other grant ever has, and the script that releases compares it.
+// Release takes a lock, or one place of it, from the holder with the token, and wakes the
+// processes that wait, in their order, as a release by the holder does. It returns that holder.
+// No other grant is touched: the token leads to an owner, which no other grant ever has, and the
+// script that releases compares it.
 //
 // The holder is not asked. A holder that is [Holder.Attentive] finds the loss out (core.OnLost,
 // with the reason observe.LossRevoked) within milliseconds, and its context ends. Any other
 // finds it out at its next renewal, which with the default lease is up to 10 s later, or when
-// it asks the store (core.Commit, core.Lease.Check). Until then its handler works on, beside the
-// next holder. Use it for a process that is known to be dead or stuck, or whose writes are
-// fenced. Tokens still grow: the fence stays. The log of the holder's process then says who
-// released the lock, and on which host: the user and host of this process.
+// it asks the store (core.Commit, core.Lease.Check). Until then its handler works on, at the
+// same time as the next holder. Use it for a process that is known to be dead or stuck, or that
+// only makes fenced writes. Tokens still grow: the fence stays. The log of the holder's process
+// then names who released the lock: the user and host of this process.
 //
 // The errors are [ErrNoGrant], [ErrVoted], and two errors of the store:
 // [driver.ErrUnavailable], which also says which right is missing, and [driver.ErrNotReady].
@@ -46,8 +46,8 @@ func (f *Fleet) Release(ctx context.Context, key string, token int64) (Holder, e
 	case l.voted:
 		return Holder{}, fmt.Errorf("%w: %q", ErrVoted, key)
 	}
-	// How many places there may be is not in Redis. With 0 the script calls one of
-	// the waiting lockers to the place that is free.
+	// The allowed number of places is not in Redis. With 0 the script calls one waiting
+	// locker to the place that is free.
 	ask := driver.ReleaseRequest{
 		Key: key, Owner: h.Owner, Token: max(token, l.Fence), TTL: max(h.Left, 0), Remember: true,
 		Deadline: time.Now().Add(releaseWithin),
@@ -63,7 +63,7 @@ func (f *Fleet) Release(ctx context.Context, key string, token int64) (Holder, e
 	}
 	switch _, err := f.wire.Release(ctx, ask); {
 	case errors.Is(err, driver.ErrNotOwner):
-		f.rdb.Del(ctx, mark) // or a loss of another kind would be told as a release
+		f.rdb.Del(ctx, mark) // or a loss of another kind would be reported as a release
 		return Holder{}, fmt.Errorf("%w: %q, token %d", ErrNoGrant, key, token)
 	case err != nil:
 		return Holder{}, err
@@ -130,7 +130,7 @@ func (l *Lock) grant(token int64) (Holder, bool) {
 // ReleaseKept frees a lock that is kept for waiting processes ([Lock.Kept]), and has all processes
 // that wait ask for it at once: the order of their turns begins anew. It returns the lock as it
 // was. No holder loses anything: if a process was granted the lock meanwhile, the error is
-// [ErrNotKept]. The other errors are those of [Fleet.Release].
+// [ErrNotKept]. The other errors are the same as for [Fleet.Release].
 func (f *Fleet) ReleaseKept(ctx context.Context, key string) (Lock, error) {
 	ctx, cancel := context.WithTimeout(ctx, releaseWithin)
 	defer cancel()

@@ -57,7 +57,7 @@ func TestAHolderIsToldThatAnOperatorHasReleasedItsLock(t *testing.T) {
 	}
 }
 
-// The leases are long: only what the operator says can end them in time.
+// The leases are long: only the message of the operator can end them in time.
 func TestAnAttentiveHolderIsToldAtOnceThatAnOperatorHasReleasedItsLock(t *testing.T) {
 	t.Parallel()
 	w := common(t)
@@ -88,7 +88,7 @@ func TestAnAttentiveHolderIsToldAtOnceThatAnOperatorHasReleasedItsLock(t *testin
 	}
 }
 
-// What an operator has released before says nothing of a later grant.
+// An earlier release by an operator says nothing about a later grant.
 func TestALockThatIsDeletedAfterAReleaseIsToldAsDeleted(t *testing.T) {
 	t.Parallel()
 	w := common(t)
@@ -165,7 +165,8 @@ func TestTheMarkOfAReleaseEnds(t *testing.T) {
 	}
 }
 
-// Two logs had half of it each: the tool's who had released, the service's what was lost.
+// Two logs had half of it each: the tool's log named who had released, the service's log
+// the lost lock.
 func TestTheLogOfAHolderSaysWhoReleasedItsLock(t *testing.T) {
 	t.Parallel()
 	w := common(t)

@@ -15,7 +15,7 @@ import (
 	"github.com/interlock-go/interlock/core/internal/rediswire"
 )
 
-// What rights are for, as in docs/operations.md.
+// The purposes of rights, as in docs/operations.md.
 const (
 	forLocks   = "locks"
 	forPlaces  = "shared locks and permits"
@@ -124,7 +124,7 @@ func (f *Fleet) rights(ctx context.Context, user string, r *Report) error {
 	return nil
 }
 
-// username returns the name under which the client logs in.
+// username returns the name of the client's login.
 func (f *Fleet) username() string {
 	switch c := f.rdb.(type) {
 	case *redis.Client:
@@ -138,7 +138,8 @@ func (f *Fleet) username() string {
 // theRule finds what an error of rediswire says about a missing right.
 var theRule = regexp.MustCompile(`the rule is ([+&~]\S+)`)
 
-// tryRights takes a lock, a place and an entry of its own, and gives them back.
+// tryRights takes a lock, a place and an entry under separate names, and gives them
+// back.
 func (f *Fleet) tryRights(ctx context.Context, r *Report) error {
 	key, id := "interlock doctor/"+rand.Text(), strings.ToLower(rand.Text())
 	ask := driver.AcquireRequest{

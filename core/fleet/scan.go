@@ -24,9 +24,9 @@ const scanCount = 100
 // masters were returned before. The error wraps the cause.
 var ErrIncomplete = errors.New("interlock: a list is incomplete, since not all servers were read")
 
-// Locks goes through the locks that are held or kept, in no order, whose keys fit a pattern: an
-// asterisk stands for any text, a question mark for one byte, all else for itself. The
-// empty pattern fits all keys.
+// Locks goes through the held or kept locks with keys that fit a pattern, in no order: an
+// asterisk stands for any text, a question mark for one byte, all else for itself. The empty
+// pattern fits all keys.
 //
 // It reads with SCAN on each master in turn, not faster than [Rate], and keeps only what
 // it is at. A lock that is held all the time is returned at least once. A lock that was

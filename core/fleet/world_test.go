@@ -65,8 +65,8 @@ func (w *world) store() *redisstore.Store {
 	return s
 }
 
-// process makes a locker with a store of its own, as another process has. Its leases do
-// not end during the test.
+// process makes a locker with a separate store, like another process. Its leases do not
+// end during the test.
 func (w *world) process(opts ...core.LockerOption) *core.Locker {
 	w.t.Helper()
 	l, err := core.New(w.store(), append([]core.LockerOption{core.Watchdog(w.Holds())}, opts...)...)

@@ -1,8 +1,7 @@
-// Package observe is what the author of an [Observer] reads: of a type that is told
-// what happens to locks and to requests of idempotent endpoints. It also describes
-// a [Loss] in detail. Users of locks need only package core: core.WithObserver
-// takes an Observer that another package has written, such as package otellock, and
-// core.OnLost reports losses alone.
+// Package observe is for authors of an [Observer]. An Observer receives the events of locks and of
+// requests of idempotent endpoints. The package also describes a [Loss] in detail. Users of locks
+// need only package core: core.WithObserver takes an Observer that another package has written,
+// such as package otellock, and core.OnLost reports losses alone.
 //
 // An Observer sets the functions that it needs and leaves the others nil:
 //
@@ -16,6 +15,6 @@
 //		}
 //	}
 //
-// Keys and principals identify users. What an Observer passes on holds their hashes
-// ([Hashed]), and of an error the text of its [RootCause] alone.
+// Keys and principals identify users. An Observer must pass on only their hashes ([Hashed]), and
+// of an error only the text of its [RootCause].
 package observe

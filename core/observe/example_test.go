@@ -23,7 +23,7 @@ func (c *counter) Start(ctx context.Context, _ observe.Operation) (context.Conte
 	}
 }
 
-// An Observer counts what it is interested in.
+// An Observer counts the events that it is interested in.
 func Example() {
 	c := &counter{}
 	locker, err := core.New(memstore.New(), core.WithObserver(c))

@@ -5,10 +5,10 @@ import (
 	"slices"
 )
 
-// Join makes one [Observer] of several: each is told everything, in the order given.
+// Join makes one [Observer] of several: each gets every event, in the order given.
 // Start of one gets the context that Start of the one before it has returned. A nil
-// Observer is left out; Join returns nil if no other is left. If one panics, those
-// behind it do not get that event.
+// Observer is left out; Join returns nil if no other is left. If one panics, the
+// following Observers do not get that event.
 func Join(observers ...Observer) Observer {
 	var all joined
 	for _, o := range observers {

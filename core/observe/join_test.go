@@ -9,7 +9,7 @@ import (
 	"github.com/interlock-go/interlock/core/observe"
 )
 
-// noter writes down what it is told.
+// noter records its calls.
 type noter struct {
 	name string
 	into *[]string

@@ -58,8 +58,8 @@ const (
 	// LossRevoked: an operator has released the lock (Fleet.Release of package core/fleet,
 	// "interlock release"). Another owner may hold it since.
 	LossRevoked LossReason = "revoked"
-	// LossNotOwner: deleted or taken over, and the store does not say which (a quorum,
-	// whose nodes may differ).
+	// LossNotOwner: deleted or taken over, and the store does not say which (the nodes of a
+	// quorum may differ).
 	LossNotOwner LossReason = "not_owner"
 	// LossUnavailable: no renewal succeeded before the deadline. The store could
 	// not be reached, or this process was stopped, for too long.
@@ -87,7 +87,7 @@ func (l Loss) fields() []slog.Attr {
 	more("principal_hash", l.Principal.Hash())
 	more("answered", l.Answered)
 	if l.Err != nil {
-		// What wraps the innermost error names the key, and that one may.
+		// The wrapping errors name the key, and the innermost error may.
 		if text := RootCause(l.Err).Error(); !strings.Contains(text, string(l.Key)) {
 			more("error", text)
 		}

@@ -5,19 +5,18 @@ import (
 	"time"
 )
 
-// Observer is told what happens to locks, for traces, metrics and alerts. Set it
-// with core.WithObserver. An idempotent endpoint under a rule takes the observer of the
-// rule's locker; idempotency.WithObserver sets another, and sets one for an endpoint without
-// a rule. Package otellock is the Observer for OpenTelemetry. Its
-// method, and the functions of its observations, are called from many goroutines at
-// the same time and should return quickly.
+// Observer receives the events of locks, for traces, metrics and alerts. Set it with
+// core.WithObserver. An idempotent endpoint under a rule takes the observer of the rule's
+// locker; idempotency.WithObserver sets another, and sets one for an endpoint without a rule.
+// Package otellock is the Observer for OpenTelemetry. Its method, and the functions of its
+// observations, are called from many goroutines at the same time and should return quickly.
 //
 // Start, Acquired, Disordered, Rejected, Bypassed and Decided run on the goroutine of the
-// caller of that operation. A function that blocks there keeps that caller, and with it a lock
-// that was granted, whose lease is renewed or ends as under a handler. A panic reaches the
-// caller, after the locks of the operation have been released.
+// caller of that operation. A function that blocks there keeps that caller, and with it a
+// granted lock. The lease of the lock is renewed or ends as under a handler. A panic reaches
+// the caller, after the locks of the operation have been released.
 //
-// Lost, Renewed and Released run on goroutines of the locker, on which no lease depends. Lost
+// Lost, Renewed and Released run on goroutines of the locker. No lease depends on these. Lost
 // and Renewed are called one after the other in the order of the events of a locker. A release
 // waits until Released has returned, but no longer than 250 ms. Calls wait while earlier ones
 // do not return, in a bounded number; further calls are dropped and counted (Locker.Undelivered
@@ -30,16 +29,15 @@ type Observer interface {
 	Start(ctx context.Context, op Operation) (context.Context, Observation)
 }
 
-// Operation says what is about to happen.
+// Operation describes an operation that is about to begin.
 type Operation struct {
 	// Rule is the name of the guard, or of the lock (core.Name): a text with few
 	// different values. It is empty for a lock that was taken without a guard and a
 	// name.
 	Rule string
-	// Kind says with whom the caller can hold the lock at the same time: "exclusive",
-	// "shared" (core.Shared) or "permit" (core.Permits). Of a request that a guard
-	// rejects or lets through without its lock it is the kind of that lock. It is empty for
-	// an idempotent endpoint.
+	// Kind is the kind of the hold: "exclusive", "shared" (core.Shared) or "permit"
+	// (core.Permits). Of a request that a guard rejects or lets through without its lock it
+	// is the kind of that lock. It is empty for an idempotent endpoint.
 	Kind string
 	// AtMost is how many permits the key has, for the kind "permit".
 	AtMost int
@@ -60,9 +58,9 @@ type Operation struct {
 	Standby bool
 	// Unlocked says that no lock is asked for. A guard reports a request that it
 	// rejects or lets through without its lock (after an acquisition that failed,
-	// which had an observation of its own). An idempotent endpoint reports a
-	// request that it has dealt with. In such an observation Rejected, Bypassed or
-	// Decided is called, and nothing else.
+	// which had a separate observation). An idempotent endpoint reports a request that it
+	// has dealt with. In such an observation Rejected, Bypassed or Decided is called, and
+	// nothing else.
 	Unlocked bool
 }
 
@@ -76,7 +74,8 @@ type Observation struct {
 	// released one by one. It can be called before a Renewed or a Lost of the same lease.
 	Released func(Released)
 	// Renewed is called after each renewal of a lock of the lease by the locker. It is not
-	// called for a check (Lease.Check of package core), whose caller is told the outcome.
+	// called for a check (Lease.Check of package core): the caller of the check gets the
+	// outcome.
 	Renewed func(Renewed)
 	// Lost is called when a lock of the lease is lost while it is held. A loss ends
 	// the context of the lease first, so that Released can be called before Lost,
@@ -113,15 +112,15 @@ type Decided struct {
 	// handler ran again after the process that had begun the request fell silent.
 	// It is 0 when the handler did not run.
 	Generation int64
-	// Record is the hash by which logs and the tool name the record of the request; empty
-	// if the request has none.
+	// Record is the hash of the request's record in logs and in the tool; empty if the
+	// request has none.
 	Record string
 	// Waited is how long the request waited until it was decided that its
 	// handler may run, or how else it is answered.
 	Waited time.Duration
-	// Err is what went wrong, if anything: for a request that was refused why,
-	// for a request whose handler ran why its response could not be stored. It does not hold
-	// the idempotency key.
+	// Err is the error, if any: for a refused request the cause of the refusal, for a
+	// request after a run of its handler the reason why its response could not be stored. It
+	// does not hold the idempotency key.
 	Err error
 }
 

@@ -92,7 +92,7 @@ func (s *Store) Await(id string, _ time.Time, wake func()) (stop func()) {
 	return stop
 }
 
-// listen hears the announcements of other processes until the store is closed. What fails is
+// listen hears the announcements of other processes until the store is closed. A failure is
 // logged, at once and then once a minute.
 func (s *Store) listen() {
 	var failures logs.Throttle

@@ -166,9 +166,9 @@ func (r *row) found(ask record.ClaimRequest) record.State {
 	return 0
 }
 
-// unconfirmed reports whether what was found must be confirmed by the synchronous standbys,
-// because the caller acts on it and the statement has only read it: a claim that an
-// earlier try made, or what is to be replayed. A transactional claim need not be.
+// unconfirmed reports whether a row must be confirmed by the synchronous standbys, because
+// the caller acts on it and the statement has only read it: a claim that an earlier try
+// made, or a response to replay. A transactional claim need not be.
 func (r *row) unconfirmed(state record.State, ask record.ClaimRequest) bool {
 	switch state {
 	case record.StateGranted:

@@ -1,7 +1,7 @@
-// Package pgstore keeps idempotency records in PostgreSQL, in the database in which the
-// service has its effects. The rows that a handler writes and the answer that its
-// duplicates get are then committed in one transaction: a process that is killed at any
-// point leaves both, or neither. No outcome stays unknown.
+// Package pgstore keeps idempotency records in PostgreSQL, in the database that the service writes
+// its effects to. The rows that a handler writes and the answer that its duplicates get are then
+// committed in one transaction: a process that is killed at any point leaves both, or neither. No
+// outcome stays unknown.
 //
 //	store, err := pgstore.New(db) // a *sql.DB, of any driver for PostgreSQL
 //	err = store.Migrate(ctx)      // or the files of Migrations, by a migration tool
@@ -24,15 +24,14 @@
 // savepoint. The handler neither commits nor rolls back, also not by a statement: the
 // outcome of its request is then unknown ([reason.OutcomeUnknown]), and logged.
 //
-// # What is committed when
+// # The two transactions
 //
-// The claim is a transaction of its own, since duplicates have to see it. The rows of
-// the handler, the fences of its locks and the answer are the second one. The lock of
-// [idempotency.Under] is released after it. If the connection breaks while the commit is
-// under way, the store reads the row on another connection, which tells whether the
-// transaction was committed. If that cannot be found out within ten seconds, the client
-// is told that the request is in flight, and the next one finds either the answer or a
-// free key.
+// The claim is a separate transaction, since duplicates have to see it. The rows of the handler,
+// the fences of its locks and the answer are the second one. The lock of [idempotency.Under] is
+// released after it. If the connection breaks while the commit is under way, the store reads the
+// row on another connection, which tells whether the transaction was committed. If that cannot be
+// found out within ten seconds, the client gets the answer that the request is in flight, and the
+// next one finds either the answer or a free key.
 //
 // A transaction that the database rolls back (a serialization failure, a deadlock, a
 // deferred constraint) is refused with [reason.RolledBack], a 503 that invites
@@ -68,11 +67,11 @@
 // # Connections
 //
 // A request uses one connection at a time: for the claim, and then for its transaction.
-// Renewals and duplicates need another one. So give db more connections than handlers
-// that can run at the same time, or the store a pool of its own ([Records]).
+// Renewals and duplicates need another one. So give db more connections than handlers that can run
+// at the same time, or the store a separate pool ([Records]).
 //
-// The store has no state in a session and takes no advisory locks, so it works behind a
-// pooler in transaction mode. There a driver must not use named prepared statements (pgx:
+// The store has no state in a session and takes no advisory locks, so it works with a pooler in
+// transaction mode. There a driver must not use named prepared statements (pgx:
 // default_query_exec_mode=exec).
 //
 // Locks keep up to six connections while they are busy, and none of a pool that is bounded

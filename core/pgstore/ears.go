@@ -76,7 +76,7 @@ func (e *ears) begin() {
 	}()
 }
 
-// listen calls the listener, and passes on what it says.
+// listen calls the listener, and passes its messages on.
 func (e *ears) listen(ctx context.Context, h *hearing) error {
 	channel, err := e.channel(ctx)
 	if err != nil {

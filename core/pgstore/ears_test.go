@@ -10,7 +10,7 @@ import (
 	"testing/synctest"
 )
 
-// scripted is a listener whose calls a test plays.
+// scripted is a listener. A test plays its calls.
 type scripted struct {
 	calls   atomic.Int64
 	channel string

@@ -10,7 +10,7 @@ import (
 	"github.com/interlock-go/interlock/core/pgstore"
 )
 
-// A service has its accounts in PostgreSQL, and its records beside them.
+// A service has its accounts in PostgreSQL, and its records in the same database.
 func Example() {
 	ctx := context.Background()
 	db, err := sql.Open("pgx", "postgres://localhost/bank") // with the driver imported
@@ -43,7 +43,7 @@ func ExampleTx() {
 			http.Error(w, "try again", http.StatusInternalServerError) // and the engine rolls back
 		}
 	})
-	http.Handle("POST /payments", handler) // behind httplock.Idempotent
+	http.Handle("POST /payments", handler) // the handler inside httplock.Idempotent
 }
 
 func debit(ctx context.Context, amount int64, id string) error {

@@ -91,8 +91,8 @@ type four struct{ sqldriver.Driver }
 
 func (four) MaxConns() int { return 4 }
 
-// TestLocksKeepNoConnectionOfASmallPool is about a pool of pgx, whose bound its sql.DB does
-// not have.
+// TestLocksKeepNoConnectionOfASmallPool is about a pool of pgx. Its sql.DB does not have
+// the bound of the pool.
 func TestLocksKeepNoConnectionOfASmallPool(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		db := sql.OpenDB(pooled{})

@@ -50,7 +50,7 @@ func (s *Store) migrateOn(ctx context.Context, conn *sql.Conn, files []string) e
 	if has, err := s.version(ctx, conn); err != nil || has >= len(files) {
 		return err
 	}
-	// What another process has committed must be seen once it has let the lock go. Above
+	// The changes of another process must be visible once it has released the lock. Above
 	// READ COMMITTED a transaction sees what there was when it began.
 	tx, err := conn.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelReadCommitted})
 	if err != nil {

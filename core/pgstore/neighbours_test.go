@@ -14,7 +14,7 @@ import (
 	"github.com/interlock-go/interlock/core/idempotency/record"
 )
 
-// damaged is a database in which one record cannot be read: its page is damaged.
+// damaged is a database with a record that cannot be read: its page is damaged.
 type damaged struct{}
 
 type damage struct{}

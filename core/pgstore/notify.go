@@ -9,10 +9,10 @@ import (
 	"github.com/interlock-go/interlock/core/internal/logs"
 )
 
-// notices are what is to be announced to other processes.
+// notices are the announcements to send to other processes.
 //
 // An announcement is a courtesy: who waits looks from time to time as well. It is a
-// statement of its own, which no caller waits for. NOTIFY fails at the commit if its queue
+// separate statement, and no caller waits for it. NOTIFY fails at the commit if its queue
 // is full, it fails without the right to pg_notify, and it waits for the commits of all
 // others that announce something in the database.
 type notices struct {
@@ -37,7 +37,7 @@ func (s *Store) notify(payload string) {
 	}
 }
 
-// take returns what is to be sent next. If there is nothing, the sender ends.
+// take returns the next announcements. If there are none, the sender ends.
 func (n *notices) take() (payloads []string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -46,7 +46,7 @@ func (n *notices) take() (payloads []string) {
 	return payloads
 }
 
-// sendNotices sends what is to be announced until there is nothing more.
+// sendNotices sends announcements until there are none left.
 func (s *Store) sendNotices() {
 	n := &s.notices
 	for payloads := n.take(); len(payloads) > 0; payloads = n.take() {

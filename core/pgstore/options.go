@@ -70,8 +70,8 @@ func Schema(name string) Option {
 	}
 }
 
-// Prefix sets the text with which the names of all tables begin. p has up to 41 lower
-// case letters, digits and underscores. Default: "interlock_".
+// Prefix sets the beginning of the names of all tables. p has up to 41 lower case
+// letters, digits and underscores. Default: "interlock_".
 func Prefix(p string) Option {
 	return func(s *settings) {
 		if !named.MatchString(p) {
@@ -83,7 +83,7 @@ func Prefix(p string) Option {
 }
 
 // Records sets another pool of the same database for all but the transactions of
-// handlers. It keeps renewals and claims from waiting behind handlers that have all
+// handlers. It keeps renewals and claims from waiting for handlers that have all
 // connections of the first pool. Default: one pool for all.
 func Records(db *sql.DB) Option {
 	return func(s *settings) {
@@ -105,9 +105,9 @@ func Isolation(level sql.IsolationLevel) Option {
 // IdleTimeout limits how long the transaction of a handler may be idle between two
 // statements (idle_in_transaction_session_timeout). After it PostgreSQL ends the
 // connection, so that a process that was stopped between two statements does not keep its
-// row locks from the process that takes over. It ends neither a statement whose result is
-// not read nor a COPY whose data does not come. d is at least 1 ms and at most 24 days.
-// Default: two thirds of the lease of the claim.
+// row locks from the process that takes over. It ends neither a statement with an unread
+// result nor a COPY without data. d is at least 1 ms and at most 24 days. Default: two
+// thirds of the lease of the claim.
 func IdleTimeout(d time.Duration) Option {
 	return func(s *settings) {
 		s.set(&s.idle, "IdleTimeout", d, time.Millisecond)
@@ -139,15 +139,15 @@ func Logger(l *slog.Logger) Option {
 	}
 }
 
-// Listener hears the notifications of a database (LISTEN) on a connection of its own. A
+// Listener receives the notifications of a database (LISTEN) on a separate connection. A
 // [Store] calls it once, for its locks and its records together. Module pgxstore has one.
 type Listener interface {
 	// Listen calls hear with the payload of each notification on the channel, until
 	// ctx ends, and then returns. The name of the channel has lower case letters, digits
 	// and underscores. Listen calls state(true) when it has begun to hear, also
-	// after a reconnect: the store then looks for what it may have missed. It calls
-	// state(false) when it does not hear, and the store looks once a second. Both
-	// functions return soon, and may be called from any goroutine.
+	// after a reconnect: the store then looks for events that it may have missed. It calls
+	// state(false) when it does not hear, and the store looks once a second. Both functions
+	// return soon, and may be called from any goroutine.
 	Listen(ctx context.Context, channel string, hear func(payload string), state func(listening bool)) error
 }
 
@@ -166,9 +166,9 @@ func Listen(l Listener) Option {
 	}
 }
 
-// SweepEvery sets how often the store looks for rows that are not needed any more: records
-// whose time has ended, and locks that have been free for a while ([KeepTokens]). Several
-// processes may do so. d is at most 24 days; a negative d is never. Default: 1 min.
+// SweepEvery sets how often the store looks for rows that are not needed any more: expired
+// records, and locks that have been free for a while ([KeepTokens]). Several processes may
+// do so. d is at most 24 days; a negative d is never. Default: 1 min.
 func SweepEvery(d time.Duration) Option {
 	return func(s *settings) {
 		if d < 0 {

@@ -128,8 +128,8 @@ func unreachable(t *testing.T) {
 	}
 }
 
-// broken is a database whose connections break under each statement. Its driver says that
-// nothing was executed, which it cannot know.
+// broken is a database with connections that break under each statement. Its driver says
+// that nothing was executed, which it cannot know.
 type broken struct{ nowhere }
 
 func (b broken) Connect(context.Context) (sqldriver.Conn, error) { return b, nil }
@@ -138,9 +138,9 @@ func (broken) Prepare(string) (sqldriver.Stmt, error)            { return nil, s
 func (broken) Begin() (sqldriver.Tx, error) { return nil, sqldriver.ErrBadConn }
 func (broken) Close() error                 { return nil }
 
-// TestABrokenConnectionMayHaveMadeAClaim looks at what is known of a claim to which no answer
-// came. lib/pq returns ErrBadConn then. After a claim that was never sent nothing is to be
-// cleaned up.
+// TestABrokenConnectionMayHaveMadeAClaim looks at the outcome of a claim without an answer.
+// lib/pq returns ErrBadConn then. After a claim that was never sent nothing is to be cleaned
+// up.
 func TestABrokenConnectionMayHaveMadeAClaim(t *testing.T) {
 	for name, c := range map[string]struct {
 		db        sqldriver.Connector

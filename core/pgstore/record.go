@@ -22,7 +22,7 @@ func (s *Store) Extend(ctx context.Context, batch []record.Extension, done func(
 		return
 	}
 	outcomes, err := inTime(ctx, s, func() (map[int]string, error) { return s.extend(ctx, batch) })
-	if n := len(batch); n > 1 && pgpool.MayBeOnes(err) { // each half for itself, until it is known whose
+	if n := len(batch); n > 1 && pgpool.MayBeOnes(err) { // each half for itself, until the row at fault is known
 		s.Extend(ctx, batch[:n/2], done)
 		s.Extend(ctx, batch[n/2:], func(i int, err error) { done(n/2+i, err) })
 		return
@@ -146,7 +146,7 @@ func (s *Store) completed(id string, awaited bool) {
 	}
 }
 
-// stored is what has become of a response.
+// stored is the outcome of storing a response.
 type stored struct {
 	record.CommitReply
 	read    bool // it was there already, by an earlier try or by another attempt
@@ -281,8 +281,8 @@ const (
 	sweepPause = 500 * time.Millisecond
 )
 
-// deleteExpired deletes rows whose time has ended until the store is closed. What fails is
-// logged, at once and then once a minute, and tried again at the next look.
+// deleteExpired deletes expired rows until the store is closed. A failure is logged, at
+// once and then once a minute, and the work tried again at the next look.
 func (s *Store) deleteExpired() {
 	var failures logs.Throttle
 	for pause := s.sweep; ; {
@@ -306,7 +306,7 @@ func (s *Store) deleteExpired() {
 	}
 }
 
-// deleteBatch deletes rows whose time has ended, up to [sweepBatch].
+// deleteBatch deletes expired rows, up to [sweepBatch].
 func (s *Store) deleteBatch() (deleted int64, err error) {
 	ctx, cancel := context.WithTimeout(s.life, 10*time.Second)
 	defer cancel()

@@ -161,8 +161,8 @@ func (s *Store) background(f func()) bool {
 	return true
 }
 
-// Close ends what the store does in the background, and waits for it. It does not close
-// the pools. A claim that comes later is refused with [driver.ErrUnavailable]. A second
+// Close ends the background work of the store, and waits for it. It does not close the
+// pools. A claim that comes later is refused with [driver.ErrUnavailable]. A second
 // call does nothing. It returns nil.
 func (s *Store) Close() error {
 	s.mu.Lock()

@@ -24,8 +24,8 @@ const (
 )
 
 // try runs statements on a connection until the database has answered, at the latest until
-// the deadline. do may run several times. ambiguous says that a try may have been executed
-// whose answer did not come, or may be executed later.
+// the deadline. do may run several times. ambiguous says that a try without an answer may
+// have been executed, or may be executed later.
 func (s *Store) try(ctx context.Context, deadline time.Time, do func(context.Context, querier) error) (ambiguous bool, err error) {
 	ctx = context.WithoutCancel(ctx)
 	var cause error // the last that tells more than that there was no more time
@@ -70,16 +70,16 @@ func (s *Store) on(ctx context.Context, db *sql.DB, do func(*sql.Conn) error) er
 	return err
 }
 
-// none is the value of what has an error only.
+// none is the value of a function that returns only an error.
 type none = struct{}
 
 // driverWait is how long a driver may take to return when a context has ended.
 const driverWait = 500 * time.Millisecond
 
-// inTime returns what f returns; or [driver.ErrUnavailable], driverWait after ctx has ended.
-// Then f goes on, and Close waits for it. lib/pq waits for the answer to a statement whose
-// context has ended, until the server gives it or the connection breaks, and a caller has to
-// be answered before.
+// inTime returns the result of f; or [driver.ErrUnavailable], driverWait after ctx has
+// ended. Then f goes on, and Close waits for it. After the end of its context lib/pq still
+// waits for the answer to a statement, until the server gives it or the connection breaks. A
+// caller has to be answered before.
 func inTime[T any](ctx context.Context, s *Store, f func() (T, error)) (T, error) {
 	type outcome struct {
 		value T
@@ -118,8 +118,8 @@ func (s *Store) rowWait() string { return milliseconds(s.timeout * 3 / 4) }
 
 // ended is the error of a statement that has succeeded after the end of its time. A driver
 // may ask the server to cancel a statement then, and take the answer that comes.
-// PostgreSQL gives a success for a transaction whose wait for a synchronous standby was
-// cancelled, and which that standby may therefore lack.
+// PostgreSQL gives a success for a transaction if its wait for a synchronous standby was
+// cancelled. That standby may therefore lack it.
 func ended(ctx context.Context) error { return ctx.Err() }
 
 // executed reports whether a statement that ended in err may have been executed. A

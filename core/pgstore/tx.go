@@ -271,10 +271,10 @@ func (w *work) close() {
 	_ = w.conn.Close() // an error says that it is closed already
 }
 
-// settle finds out, on another connection, whether a transaction was committed whose
-// commit was not answered. Before its commit it changed the row of the record, so the
-// row is locked until the transaction has ended; then the row tells. The answer comes when
-// the synchronous standbys have the transaction, too ([Store.confirm]).
+// settle finds out, on another connection, whether a transaction was committed after its
+// commit got no answer. Before its commit it changed the row of the record, so the row is
+// locked until the transaction has ended; then the row tells. The answer comes when the
+// synchronous standbys have the transaction, too ([Store.confirm]).
 func (s *Store) settle(ctx context.Context, ask record.CommitRequest) (committed bool, err error) {
 	_, err = s.try(ctx, ask.Deadline, func(ctx context.Context, q querier) error {
 		var token, state string
@@ -294,9 +294,9 @@ const rollbackWait = 2 * time.Second
 
 // Rollback implements [record.Unit].
 //
-// In a transaction whose statement failed the server does not tell whose it is. It is taken
-// for the transaction that was begun: the handler would have had to end that, and to begin the failed
-// one by a statement.
+// After a failed statement the server does not say which transaction it is in. It is taken for the
+// transaction that the engine has begun: for any other, the handler would have had to end that
+// one, and to begin the failed one by a statement.
 func (w *work) Rollback(ctx context.Context) error {
 	ctx, cancel := until(ctx, time.Now().Add(rollbackWait))
 	defer cancel()
@@ -323,7 +323,7 @@ func (w *work) abort() {
 	defer time.AfterFunc(rollbackWait, w.cancel).Stop()
 	// If it fails, the connection is broken, and the server rolls back by itself.
 	if w.tx.Rollback() == nil {
-		// What failed may be that the connection only reads.
+		// The failure may be that the connection only reads.
 		w.store.retire(w.life, w.conn)
 	}
 }

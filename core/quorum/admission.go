@@ -25,9 +25,8 @@ const (
 // A node that has lost its data does not know the locks for which it has voted, and
 // could vote for a second holder. It is therefore left out until every lease that may
 // have had its vote has ended (Redlock, "Performance, crash recovery and fsync": delayed
-// restarts). How long that is only the processes can tell: a server counts its uptime by
-// a wall clock, which may be set right after the start. The node's [mark] says what they
-// have found.
+// restarts). Only the processes know when that is: a server counts its uptime by a wall
+// clock, which may be set right after the start. The node's [mark] keeps their findings.
 //
 // The run id and the mark are asked for, together, on every new connection, before
 // anything else goes over it. A restart ends all connections, so each answer of a new run
@@ -45,7 +44,7 @@ type admission struct {
 	list []member
 }
 
-// member is what is known of a node.
+// member is the state of a node in the admission.
 type member struct {
 	runID string    // empty: not met yet
 	at    time.Time // when that was learned
@@ -76,8 +75,8 @@ func (m *admission) votes(node *member) bool {
 	return !node.unsure && node.mark.votes && m.own(node)
 }
 
-// met takes the identity that the server behind a connection has given. It reports
-// whether the mark has to be looked at.
+// met takes the identity that a server has given on a connection. It reports whether
+// the mark has to be looked at.
 func (m *admission) met(i int, id rediswire.Identity, now time.Time) (look bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -101,7 +100,7 @@ func (m *admission) met(i int, id rediswire.Identity, now time.Time) (look bool)
 	return !m.votes(node)
 }
 
-// tell logs what is new of a node. Called with m.mu held.
+// tell logs a change of a node. Called with m.mu held.
 func (m *admission) tell(i int, before member) {
 	node := &m.list[i]
 	name := slog.String("node", m.names[i])
@@ -184,7 +183,7 @@ func (m *admission) mark(i int) string {
 	return ""
 }
 
-// due says what is to be written in place of which mark of a node, if anything, and else
+// due returns the mark to write for a node and the mark to replace, if any, and else
 // when to look again.
 func (m *admission) due(i int, now time.Time) (from, to string, next time.Duration) {
 	m.mu.Lock()

@@ -47,9 +47,9 @@ func wantOut(t *testing.T, s *Store, out int) {
 	}
 }
 
-// A fixed lease on two nodes of three, one of which is restarted without its data while its
-// clock is slow. The clock is set right, so that the server looks old to a process that
-// meets it for the first time.
+// A fixed lease on two nodes of three. A node of the two is restarted without its data
+// while its clock is slow. The clock is set right, so that the server looks old to a
+// process that meets it for the first time.
 func TestANodeThatForgotItsVotesHasNoneForANewProcess(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, nodes []*fakeNode) {
 		holder := storeOn(t, nodes)
@@ -138,7 +138,7 @@ func TestANodeThatLosesItsDataWhileItRunsHasNoVote(t *testing.T) {
 		wantOut(t, other, 2)
 		time.Sleep(longest / 2)
 		wantOut(t, other, 2)
-		nodes[0].flush() // once more: what it has lost by that counts too
+		nodes[0].flush() // once more: that loss counts too
 		again := time.Now()
 		time.Sleep(time.Second)
 		takes(t, other, "b")
@@ -244,7 +244,7 @@ func TestWhoMayVote(t *testing.T) {
 				t.Errorf("node %d: %v, want %v", i, err, kind)
 			}
 		}
-		// writes returns what is to be written for a node.
+		// writes returns the mark to write for a node.
 		writes := func(m *admission, i int) string {
 			_, to, _ := m.due(i, time.Now())
 			return to

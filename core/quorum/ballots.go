@@ -59,8 +59,8 @@ func (s *Store) clocksDiffer() bool {
 }
 
 // off is by how much a node's clock differs from the clock in the middle of the nodes'
-// clocks, if by more than is allowed: negative if it is behind. It is zero for a clock that
-// is right, or not known.
+// clocks, if by more than is allowed: negative if it lags. It is zero for a clock that is
+// right, or not known.
 func (s *Store) off(n *node) time.Duration {
 	known := make([]*node, 0, len(s.nodes))
 	for _, n := range s.nodes {

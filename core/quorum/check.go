@@ -20,15 +20,14 @@ func wrongClock(off time.Duration) string {
 	return fmt.Sprintf("its clock is %v %s the clock in the middle of the nodes: tokens follow the nodes' clocks", off.Abs(), where)
 }
 
-// Check asks all nodes at once for their identity and their settings. It returns a
-// sorted list of sentences about what is unsafe, which is empty if all is well. The
-// list has nodes that do not answer, nodes without a vote (after a restart, or because
-// they are the same server as another node), nodes whose clock differs from the other
-// nodes' clocks by more than a second, nodes for which a process with another [MaxTTL] has
-// vouched, and what Check of a redisstore.Store finds
-// on each node. The error is [driver.ErrConfig] if two nodes are one server, and
-// [driver.ErrUnavailable] if fewer than a majority answered. Check is safe for
-// concurrent use.
+// Check asks all nodes at once for their identity and their settings. It returns a sorted
+// list of sentences, one for each unsafe fact; the list is empty if all is well. The list
+// has nodes that do not answer, nodes without a vote (after a restart, or because they are
+// the same server as another node), nodes with a clock more than a second off the other
+// nodes' clocks, nodes for which a process with another [MaxTTL] has vouched, and what
+// Check of a redisstore.Store finds on each node. The error is [driver.ErrConfig] if two
+// nodes are one server, and [driver.ErrUnavailable] if fewer than a majority answered.
+// Check is safe for concurrent use.
 func (s *Store) Check(ctx context.Context) ([]string, error) {
 	s.start() // nodes that have no vote get it after a while
 	var mu sync.Mutex

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// One of three clocks is behind, and a process that has just begun reaches that node and
-// one other.
+// The clock of a node of three lags, and a process that has just begun reaches that node
+// and one other.
 func TestOneClockThatIsBehindLeadsNoTokenBack(t *testing.T) {
 	const behind = 9*time.Minute + 30*time.Second
 	for name, wait := range map[string]time.Duration{

@@ -85,7 +85,7 @@ func TestCloseWaitsNoLongerThanANodeHas(t *testing.T) {
 				acquire(t, s, "b")
 				begin := time.Now()
 				_ = s.Close()
-				// Once for the requests under way, once for what is owed.
+				// Once for the requests under way, once for the debts.
 				if took := time.Since(begin); took > 2*mostBudget+10*time.Millisecond {
 					t.Errorf("Close took %v", took)
 				}

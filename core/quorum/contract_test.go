@@ -21,13 +21,13 @@ func TestTheStoreKeepsItsContract(t *testing.T) {
 	})
 }
 
-// inStep is a quorum whose calls return when all nodes have done what they were asked
-// for, and not only a majority. So a node that is behind, on a machine with much other
-// work, does not make a list that differs from the lists of the other nodes.
+// inStep is a quorum that returns from a call when all nodes have carried the request
+// out, and not only a majority. So a node that lags, on a machine with much other work,
+// does not make a list that differs from the lists of the other nodes.
 type inStep struct{ *quorum.Store }
 
 // Acquire repeats a request that too few nodes have answered: for a vote on a short lease a
-// node has a twelfth of it. What its owner has by then it is granted again.
+// node has a twelfth of it. Votes that its owner has by then are granted again.
 func (s inStep) Acquire(ctx context.Context, ask driver.AcquireRequest) (driver.Reply, error) {
 	for end := time.Now().Add(15 * time.Second); ; {
 		rep, err := s.Store.Acquire(ctx, ask)

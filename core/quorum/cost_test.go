@@ -17,7 +17,7 @@ func requests(nodes []*fakeNode) (n int) {
 }
 
 // A release that comes before the last votes of its lock keeps them from being given. So it
-// does not have to be repeated for each vote whose answer comes after it.
+// does not have to be repeated for each vote with a later answer.
 func TestALockAndItsReleaseCostTwoRequestsANode(t *testing.T) {
 	for name, held := range map[string]time.Duration{
 		"released before the late votes": 0,

@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	// maxDebts is how many locks a node may owe; what is beyond ends by its TTL.
+	// maxDebts is how many locks a node may owe; further locks end by their TTL.
 	maxDebts = 4096
 	// debtBatch is how many are asked for at a time.
 	debtBatch = 32
@@ -21,15 +21,15 @@ const (
 	mostDebtPause = time.Second
 )
 
-// debt is a lock that has to go from a node: one whose withdrawal has not been
-// confirmed, or a proposal of unknown outcome that may yet be executed. It is owed until
-// the node has answered, however long that takes: a node that was stopped does what it
-// was asked for when it runs again.
+// debt is a lock that has to go from a node: its withdrawal has not been confirmed, or
+// it is a proposal of unknown outcome that may yet be executed. It is owed until the
+// node has answered, however long that takes: a node that was stopped carries requests
+// out when it runs again.
 type debt struct {
 	rediswire.Withdrawal
 	next  time.Time
 	until time.Time // when a lock that the node had at once has ended by itself
-	// lapses is when the proposal is executed no more: what is confirmed before it may
+	// lapses is when the proposal is executed no more: a lock withdrawn before that may
 	// come back. Zero: the outcome is known.
 	lapses time.Time
 }
@@ -73,7 +73,7 @@ func (n *node) sweepAt(when time.Time) {
 	n.store.sweeps.Schedule(n, n.store.clock.Of(when), 0)
 }
 
-// sweep settles debts of nodes, each on a goroutine of its own: a node that does not
+// sweep settles debts of nodes, each on a separate goroutine: a node that does not
 // answer delays no other. It is called by the store's timers.
 func (s *Store) sweep(nodes []*node, _ clock.Instant) {
 	for _, n := range nodes {
@@ -83,9 +83,9 @@ func (s *Store) sweep(nodes []*node, _ clock.Instant) {
 	}
 }
 
-// due takes some debts whose time has come, or one to ask whether the node answers. If
-// none is due, they are looked at again when the next is. It returns none while others
-// are being settled.
+// due takes some debts that are due, or one to ask whether the node answers. If none is
+// due, they are looked at again when the next is. It returns none while others are
+// being settled.
 func (n *node) due(now time.Time) (due []*debt) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -137,8 +137,8 @@ func (n *node) swept(answered bool) {
 }
 
 // settleAll asks once for all debts, whether due or not, and begins nothing after
-// end. The sweep may ask for the same at the same time, which does no harm: giving
-// up what is not held does nothing.
+// end. The sweep may ask for the same at the same time, which does no harm: giving up a
+// lock that is not held does nothing.
 func (n *node) settleAll(end time.Time) {
 	n.mu.Lock()
 	all := slices.Collect(maps.Values(n.debts))

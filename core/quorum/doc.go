@@ -21,8 +21,8 @@
 // Use a quorum if a failover must not lose a lock, and if some milliseconds more for
 // each lock do not matter. A single server with a replica is faster and simpler, but
 // its failover can lose the locks that the replica had not received. With either, a
-// resource that matters must check the fencing token. docs/quorum.md describes what
-// this package promises, under which assumptions, and what no lock promises.
+// resource that matters must check the fencing token. docs/quorum.md describes the promises of
+// this package, their assumptions, and the limits of every lock.
 //
 // # What happens
 //
@@ -62,7 +62,6 @@
 // # Start-up
 //
 // [New] connects to nothing, because a node that is down must not keep a program
-// from starting. [Store.Check] asks all nodes and describes what is unsafe: nodes
-// that are one server under two names, nodes that have no vote, and nodes whose
-// settings lose locks.
+// from starting. [Store.Check] asks all nodes and lists unsafe facts: nodes that are one server
+// under two names, nodes that have no vote, and nodes with settings that lose locks.
 package quorum

@@ -17,8 +17,8 @@ const (
 	// maxFails is how often too few nodes may fail to answer: a message that was
 	// lost, or a pause of this process, is no outage yet.
 	maxFails = 2
-	// maxLags is how often a lock whose release was announced, but has not reached
-	// all nodes, is asked for again at once.
+	// maxLags is how often a lock is asked for again at once if its release was announced,
+	// but has not reached all nodes.
 	maxLags = 6
 	// maxDoubts is how often an owner is met on as many nodes as can be reached,
 	// though on no majority, before it is taken for the holder.
@@ -50,7 +50,7 @@ type election struct {
 	chases int // higher ballots in a row
 	lags   int
 	fails  int    // rounds in a row that too few nodes answered
-	doubts int    // rounds in a row in which one owner may have had a majority
+	doubts int    // rounds in a row with an owner that may have had a majority
 	rival  string // that owner
 	pause  time.Duration
 	// longest is the time from the first proposal of a round until its verdict, of
@@ -70,7 +70,7 @@ type election struct {
 	least  int64 // the highest token that any node has told
 	phase  phase
 	voted  bool          // a node has granted a proposal, or may do so yet
-	doubt  bool          // the caller was told that outcomes are unknown
+	doubt  bool          // the caller knows that outcomes are unknown
 	open   int           // proposals under way, of all rounds
 	lapses time.Time     // when no proposal, of all rounds, is executed any more
 	poke   chan struct{} // an answer has come
@@ -94,7 +94,7 @@ type part struct {
 	err    error
 
 	open    int    // proposals under way, of all rounds
-	mark    string // with which the present round's proposal asks for the vote; see mark
+	mark    string // the mark in the present round's proposal; see mark
 	ends    int64  // when that proposal ends, by the node's clock
 	holds   bool   // it has granted a proposal that was not withdrawn since
 	unknown bool   // a proposal may yet be executed, until the election lapses
@@ -175,8 +175,8 @@ func (e *election) propose() {
 	e.round++
 	least := max(e.least, e.ballot)
 	if e.chases > 1 {
-		// Where a holder has died, what a node demands goes on with the clock,
-		// and has passed what it said by the time that we are back.
+		// Where a holder has died, the least ballot of a node grows with the clock. It has
+		// passed the node's answer by the time that we are back.
 		least += now.Sub(e.sent).Microseconds() << min(e.chases, 8)
 	}
 	if e.ballot = 0; e.round > 1 || !e.store.clocksDiffer() {
@@ -191,7 +191,7 @@ func (e *election) propose() {
 		part.vote, part.err = rediswire.Vote{}, e.store.admission.leftOut(i, now)
 		part.mark = e.store.admission.mark(i)
 		if part.err != nil {
-			// It is not asked either: what it took now would only have to go again.
+			// It is not asked either: a vote that it took now would only have to go again.
 			part.answer = out
 			continue
 		}
@@ -317,8 +317,8 @@ func (e *election) forgetBallot() {
 	}
 }
 
-// unknown reports whether a proposal may yet be executed whose answer was lost.
-// Called with e.mu held.
+// unknown reports whether a proposal with a lost answer may yet be executed. Called
+// with e.mu held.
 func (e *election) unknown() bool {
 	for i := range e.nodes {
 		if e.nodes[i].unknown {

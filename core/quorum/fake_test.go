@@ -130,7 +130,7 @@ func (f *fakeNode) holder(key string) string {
 	return ""
 }
 
-// fence is what the node remembers of the tokens of a key.
+// fence is the node's memory of the tokens of a key.
 func (f *fakeNode) fence(key string) fakeFence {
 	fence := f.fences[key]
 	if !fence.until.IsZero() && !time.Now().Before(fence.until) {
@@ -409,7 +409,7 @@ func (w *fakeWire) connect() {
 	})
 }
 
-// tell fills in what the node says of itself. Called with its mutex held.
+// tell fills in the node's answer about itself. Called with its mutex held.
 func (f *fakeNode) tell(id *rediswire.Identity) {
 	id.RunID, id.Mark, id.Clock = f.run, f.mark, time.Now().Add(f.ahead).UnixMicro()
 }
@@ -494,6 +494,6 @@ func bubble(t *testing.T, n int, f func(t *testing.T, nodes []*fakeNode)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		f(t, fakes(n))
-		time.Sleep(2 * lease) // what is on the way arrives
+		time.Sleep(2 * lease) // messages on the way arrive
 	})
 }

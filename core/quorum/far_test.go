@@ -10,7 +10,7 @@ import (
 	"github.com/interlock-go/interlock/core/observe"
 )
 
-// far makes nodes to which a message takes half the round trip.
+// far makes nodes at a distance: a message takes half the round trip.
 func far(nodes []*fakeNode, trip time.Duration) {
 	for _, f := range nodes {
 		f.set(func(f *fakeNode) { f.latency, f.setUp = trip/2, 5*trip })
@@ -101,7 +101,8 @@ func TestShortLeasesAreGrantedByDistantNodes(t *testing.T) {
 	}
 }
 
-// Nodes whose answers take longer than before are found to do so within one try.
+// If the answers of nodes take longer than before, the store finds that out within one
+// try.
 func TestNodesThatBecomeSlowerAreWaitedForLonger(t *testing.T) {
 	bubble(t, 5, func(t *testing.T, nodes []*fakeNode) {
 		s := storeOn(t, nodes)

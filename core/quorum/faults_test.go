@@ -19,7 +19,7 @@ import (
 	"github.com/interlock-go/interlock/internal/redistest"
 )
 
-// breakage is a way in which a node can fail.
+// breakage is a kind of failure of a node.
 type breakage struct {
 	name     string
 	do, undo func(t *testing.T, g *group, node int)
@@ -101,7 +101,7 @@ func TestGrantsNothingWithThreeNodesGone(t *testing.T) {
 			for i := range 3 {
 				b.undo(t, g, i)
 			}
-			// What the two others granted goes again, and so does what the paused nodes do late.
+			// The votes of the two others go again, and so do late votes of the paused nodes.
 			g.wantGone(t)
 		})
 	}
@@ -162,7 +162,7 @@ func TestARestartedNodeIsLeftOutForTheLongestLease(t *testing.T) {
 	g.servers[3].Pause(t)
 	g.servers[4].Pause(t)
 	lease := lock(t, a, "k")
-	g.wires[3].sever(true) // and what was sent to the paused ones is not executed later
+	g.wires[3].sever(true) // and requests to the paused ones are not executed later
 	g.wires[4].sever(true)
 	g.servers[3].Restart(t)
 	g.servers[4].Restart(t)
@@ -220,7 +220,7 @@ func TestAProcessThatMeetsNodesWithoutAMarkLeavesThemOut(t *testing.T) {
 	_ = held.Release(context.Background()) // its lease of five seconds may be over
 	g.wantGone(t)
 
-	// FLUSHALL loses the locks of a node whose run id stays.
+	// FLUSHALL loses the locks of a node, but its run id stays.
 	second := g.store(t, quorum.MaxTTL(longest))
 	held = lock(t, lockerOn(t, second, core.TTL(longest)), "k")
 	begin = time.Now()
@@ -264,7 +264,7 @@ func TestRenewalNeedsAMajority(t *testing.T) {
 	if cause := context.Cause(held.Context()); !errors.Is(cause, core.ErrLost) {
 		t.Errorf("cause is %v, want ErrLost", cause)
 	}
-	// By its clock the holder is told before the lease ends. The margin is for a
+	// By its clock the holder gets the loss before the lease ends. The margin is for a
 	// machine that has other work.
 	if took > lease+15*time.Second {
 		t.Errorf("lost after %v, long after the lease of %v had ended on the nodes", took, lease)

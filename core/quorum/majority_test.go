@@ -133,7 +133,7 @@ func TestReleaseIsDecidedByTheMajority(t *testing.T) {
 				for _, f := range nodes {
 					f.set(func(f *fakeNode) { f.down = false })
 				}
-				wantFree(t, nodes, 2*time.Second) // what was down is freed as soon as it is back
+				wantFree(t, nodes, 2*time.Second) // the node that was down is freed as soon as it is back
 			})
 		})
 	}

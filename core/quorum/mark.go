@@ -47,7 +47,7 @@ func readMark(text string) mark {
 	return mark{words[0], words[1], time.Duration(ms) * time.Millisecond, words[3] == markVotes}
 }
 
-// text is what the node keeps.
+// text is the stored form of a mark.
 func (m mark) text() string {
 	word := markWaits
 	if m.votes {

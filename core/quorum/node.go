@@ -27,8 +27,8 @@ const (
 	// plausible is how long an answer may take for its clock to be believed rather than
 	// the clock that is known.
 	plausible = 20 * time.Millisecond
-	// keptFor is for how many budgets of a round its proposals are good: the caller
-	// waits for one of them, and an election that was won keeps votes that come later.
+	// keptFor is for how many budgets of a round its proposals are good: the caller waits
+	// for one budget, and an election that was won keeps votes that come later.
 	keptFor = 2
 )
 
@@ -48,9 +48,9 @@ type server interface {
 	Close() error
 }
 
-// node is a server and what is known about its condition. It keeps a node that is slow,
-// paused or cut off from delaying the others: requests to it do not pile up, and no
-// caller waits for it unless its vote is needed.
+// node is a server and its condition. It keeps a node that is slow, paused or cut off
+// from delaying the others: requests to it do not pile up, and no caller waits for it
+// unless its vote is needed.
 type node struct {
 	timers.Slot // of the sweep of its debts
 
@@ -71,8 +71,8 @@ type node struct {
 	// stale has a token when the node's mark has to be looked at.
 	stale chan struct{}
 
-	// unheard counts the requests, of each kind, whose senders do not know
-	// the outcome yet.
+	// unheard counts the requests, of each kind, with senders that do not know the outcome
+	// yet.
 	unheard [2]atomic.Int32
 
 	mu      sync.Mutex
@@ -156,8 +156,8 @@ func (n *node) suspected() bool {
 	return n.suspect
 }
 
-// counts is nil unless the node is the same server as another, whose word then
-// counts already.
+// counts is nil unless the node is the same server as another: then the answer of the
+// other counts already.
 func (n *node) counts() error {
 	if err := n.store.admission.leftOut(n.index, time.Now()); errors.Is(err, driver.ErrConfig) {
 		return err
@@ -165,10 +165,10 @@ func (n *node) counts() error {
 	return nil
 }
 
-// sawClock takes the node's time, which an answer has brought that was asked for at the
-// time sent. The answer was on its way for a while, so that what is noted is behind the
-// node's clock, never ahead: tokens do not run away. An answer that took long is worth
-// less than what is known, unless it shows that the clock was set.
+// sawClock takes the node's time from the answer to a request at the time sent. The
+// answer was on its way for a while, so the noted time lags the node's clock and is
+// never ahead: tokens do not run away. An answer that took long is worth less than the
+// earlier note, unless it shows that the clock was set.
 func (n *node) sawClock(clock int64, sent, now time.Time) {
 	if clock <= 0 {
 		return
@@ -183,7 +183,7 @@ func (n *node) sawClock(clock int64, sent, now time.Time) {
 }
 
 // took notes how long an answer of the node was on its way: at once if that is longer than
-// what is known, and else in part.
+// the earlier note, and else in part.
 func (n *node) took(d time.Duration) {
 	trip := n.trip.Load()
 	n.trip.Store(max(int64(d), trip-(trip-int64(d))/8, 1))
@@ -259,8 +259,8 @@ func (n *node) giveUp(w rediswire.Withdrawal) {
 	})
 }
 
-// told notes that the sender of a request knows its outcome, after it does:
-// what it then owes is there when Close settles. It counts first and looks at leaving
+// told notes that the sender of a request knows its outcome, after it does: the
+// resulting debts are there when Close settles. It counts first and looks at leaving
 // then, Close the other way round, so that at least the second sees the first.
 func (n *node) told(k kind) {
 	n.unheard[k].Add(-1)

@@ -29,7 +29,7 @@ func (s *settings) fail(format string, args ...any) {
 	}
 }
 
-// Prefix sets the text with which the names of all keys and channels begin (see
+// Prefix sets the beginning of the names of all keys and channels (see
 // redisstore.Prefix). Default: "interlock".
 func Prefix(p string) Option {
 	return func(s *settings) { s.node.Prefix = p }
@@ -45,11 +45,11 @@ func Logger(l *slog.Logger) Option {
 }
 
 // NodeTimeout sets how long the store waits for the vote of a node. For d below
-// 10 ms or above 31 days, [New] returns [driver.ErrConfig]. Default: a hundredth of the lease, or four times
-// what the answers of a majority took lately, but at least 50 ms and at most 500 ms. It
-// bounds each step of a connection, too. With every setting the store waits for less than a
-// tenth of the lease: the time must be small against the validity, so that a node that
-// is down costs little time (Redlock, "How to do it", step 2).
+// 10 ms or above 31 days, [New] returns [driver.ErrConfig]. Default: a hundredth of the lease, or
+// four times the recent answer time of a majority, but at least 50 ms and at most 500 ms. It
+// bounds each step of a connection, too. With every setting the store waits for less than a tenth
+// of the lease: the time must be small against the validity, so that a node that is down costs
+// little time (Redlock, "How to do it", step 2).
 func NodeTimeout(d time.Duration) Option {
 	return func(s *settings) {
 		if wrong := clock.Limits(d, 10*time.Millisecond, clock.LongestLease); wrong != "" {
@@ -76,7 +76,7 @@ func MaxTTL(d time.Duration) Option {
 }
 
 // Durable declares that the nodes forget nothing in a restart: they run with
-// appendonly yes and appendfsync always, on disks that keep what they acknowledge. A
+// appendonly yes and appendfsync always, on disks that keep acknowledged writes. A
 // restarted node then votes at once, unless it has lost all data. The store does not
 // verify more of the declaration. Give all processes the option, or none. Default: not
 // assumed.

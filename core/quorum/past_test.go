@@ -10,8 +10,8 @@ import (
 	"github.com/interlock-go/interlock/core/internal/rediswire"
 )
 
-// What a node that was stopped for long finds before it when it runs again is of owners
-// that have long ended, and perhaps of processes that have.
+// A node that was stopped for long finds old requests when it runs again. Their owners
+// have long ended, and perhaps their processes.
 func TestANodeThatWasStoppedDoesNothingOfThePast(t *testing.T) {
 	for name, ended := range map[string]bool{"their process lives": false, "their process has ended": true} {
 		t.Run(name, func(t *testing.T) {
@@ -54,7 +54,7 @@ func TestANodeThatWasStoppedDoesNothingOfThePast(t *testing.T) {
 	}
 }
 
-// How long a node does not answer says nothing about what it does afterwards.
+// The length of a node's silence says nothing about its behaviour afterwards.
 func TestADebtIsOwedUntilTheNodeHasAnswered(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, nodes []*fakeNode) {
 		s := storeOn(t, nodes)
@@ -116,7 +116,7 @@ func TestAClockThatIsSetCostsARound(t *testing.T) {
 			bubble(t, 3, func(t *testing.T, nodes []*fakeNode) {
 				s := storeOn(t, nodes)
 				for _, f := range nodes {
-					f.latency = 2 * plausible // each way: not believed rather than what is known
+					f.latency = 2 * plausible // each way: such an answer does not replace the earlier note
 					f.ahead = step
 				}
 				for n := range 2 {

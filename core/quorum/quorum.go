@@ -21,9 +21,9 @@ import (
 )
 
 const (
-	// leastBudget and mostBudget bound the time that a node gets for its vote, which is
-	// a hundredth of the lease between them, or slowTrips times what the answers of a
-	// majority take.
+	// leastBudget and mostBudget bound the time that a node gets for its vote, which is a
+	// hundredth of the lease between them, or slowTrips times the answer time of a
+	// majority.
 	leastBudget = 50 * time.Millisecond
 	mostBudget  = 500 * time.Millisecond
 	slowTrips   = 4
@@ -46,7 +46,7 @@ type Store struct {
 	majority  int
 	maxTTL    time.Duration
 	timeout   time.Duration // of a node; zero: by the lease
-	epoch     time.Time     // from which the nodes' clocks are followed
+	epoch     time.Time     // the origin for the nodes' clocks
 
 	ballots  ballots
 	gone     releasedOwners
@@ -100,7 +100,7 @@ func New(nodes []redis.UniversalClient, opts ...Option) (*Store, error) {
 			return nil, fmt.Errorf("%w: nodes %d and %d are one client; each node is a server of its own",
 				driver.ErrConfig, j, i)
 		}
-		// Behind Sentinel there is no address, but always this in its place.
+		// With Sentinel there is no address, but always this in its place.
 		if j := slices.Index(names[:i], names[i]); j >= 0 && names[i] != "FailoverClient" {
 			return nil, fmt.Errorf("%w: nodes %d and %d are both %s; each node is a server of its own",
 				driver.ErrConfig, j, i, names[i])
@@ -138,7 +138,7 @@ func checkNumber(n int) error {
 	return nil
 }
 
-// newStore makes a store whose nodes have no connections yet.
+// newStore makes a store. Its nodes have no connections yet.
 func newStore(names []string, set *settings) *Store {
 	n := len(names)
 	s := &Store{
@@ -170,8 +170,8 @@ func (s *Store) met(i int, id rediswire.Identity) error {
 // that are under way to the nodes, at most as long as a node has for its vote
 // ([NodeTimeout]): a slow node may still be about to vote for a lock that the store
 // has given up, and would keep that vote until its lease ends. Then Close asks the
-// nodes once to give up what they still hold, and closes the connections. If a node
-// cannot be reached, its locks end by their TTL. The clients given to [New] stay
+// nodes once to give up votes that they still hold, and closes the connections. If a
+// node cannot be reached, its locks end by their TTL. The clients given to [New] stay
 // open. A second call returns nil.
 func (s *Store) Close() error {
 	if s.leaving.Swap(true) {
@@ -193,7 +193,7 @@ func (s *Store) Close() error {
 	return err
 }
 
-// settleNodes waits until the nodes have answered, and settles what is left on them.
+// settleNodes waits until the nodes have answered, and settles the rest on them.
 func (s *Store) settleNodes() {
 	budget := cmp.Or(s.timeout, mostBudget)
 	timer := time.NewTimer(budget)
@@ -264,8 +264,8 @@ func (s *Store) trip() time.Duration {
 	return 0
 }
 
-// releasedOwners remembers the last owners whose release was announced: where such an
-// owner still holds a node, that node has only not been reached yet.
+// releasedOwners remembers the last owners with an announced release: where such an
+// owner still holds a node, the release has only not reached that node yet.
 type releasedOwners struct {
 	mu    sync.Mutex
 	known map[string]struct{}

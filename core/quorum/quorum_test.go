@@ -27,8 +27,8 @@ func TestMain(m *testing.M) {
 // maxTTL is the default of the option.
 const maxTTL = 30 * time.Second
 
-// group is a quorum of real servers that have kept their votes, each behind a wire of this
-// process.
+// group is a quorum of real servers that have kept their votes, each reached through a
+// wire of this process.
 type group struct {
 	servers []*redistest.Server
 	wires   []*wire
@@ -87,7 +87,7 @@ func lockerOn(tb testing.TB, s core.Store, opts ...core.LockerOption) *core.Lock
 	return l
 }
 
-// holders are the nodes on which a key is held.
+// holders are the nodes that have a holder of a key.
 func (g *group) holders(ctx context.Context, key string) (nodes []int) {
 	for i, rdb := range g.admins {
 		if n, err := rdb.Exists(ctx, "interlock:{"+key+"}").Result(); err == nil && n > 0 {
@@ -144,8 +144,8 @@ func lock(tb testing.TB, l *core.Locker, key string, opts ...core.Option) *core.
 	}
 }
 
-// release gives a lock back. One whose nodes do not answer in their time is given back in
-// the background, for which wantGone waits.
+// release gives a lock back. If nodes do not answer in their time, that happens in the
+// background; wantGone waits for it.
 func release(tb testing.TB, lease *core.Lease) {
 	tb.Helper()
 	switch err := lease.Release(context.Background()); {

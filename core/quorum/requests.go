@@ -29,9 +29,8 @@ func (s *Store) Renew(ctx context.Context, batch []driver.Renewal, done func(i i
 	for i := range batch {
 		asks[i] = rediswire.Confirmation{Renewal: batch[i], Ballot: s.ballots.of(batch[i].Owner)}
 	}
-	// The nodes that are slower than a majority go on behind it, also when the
-	// caller ends its context on return: what has been sent anyway should count
-	// for as long as it can.
+	// The nodes that are slower than a majority go on afterwards, also when the caller ends
+	// its context on return: a request that was sent should count for as long as it can.
 	behind := context.WithoutCancel(ctx)
 	deadline, bounded := ctx.Deadline()
 	for _, n := range s.nodes {
@@ -128,8 +127,8 @@ func (c *tallies) count(i int, contended bool, err error) {
 	c.decided <- i
 }
 
-// abort reports what is not decided when the caller's time has ended; n have been
-// reported. What was decided at the same moment is in the channel still.
+// abort reports the undecided items when the caller's time has ended; n have been
+// reported. An item that was decided at the same moment is in the channel still.
 func (c *tallies) abort(n int, done func(int, bool, error)) {
 	c.mu.Lock()
 	for i := range c.each {
@@ -173,8 +172,8 @@ func (s *Store) Release(_ context.Context, ask driver.ReleaseRequest) (waiting s
 		}
 		n.withdraw(w, func(waiting string, err error) { r.answered(i, waiting, err) })
 	}
-	// A node that is slow is waited for only if it is needed. What is open then
-	// ends by the nodes' deadline and timeout.
+	// A node that is slow is waited for only if it is needed. Requests that are open then
+	// end by the nodes' deadline and timeout.
 	timer := time.NewTimer(s.budget(ask.TTL))
 	defer timer.Stop()
 	select {
@@ -214,8 +213,8 @@ func (r *returning) answered(i int, waiting string, err error) {
 	r.progress(i, err)
 }
 
-// list returns the lockers that wait, as far as the nodes have said. They were told about a
-// release only if it succeeded.
+// list returns the lockers that wait, as far as the nodes have said. A release was
+// announced to them only if it succeeded.
 func (r *returning) list() string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -234,8 +233,8 @@ func (r *returning) overdue() {
 	r.progress(-1, nil)
 }
 
-// progress decides the release if that can be done, and sees to what is left on
-// the nodes. Called with r.mu held, after an answer.
+// progress decides the release if that can be done, and sees to the rest on the nodes.
+// Called with r.mu held, after an answer.
 func (r *returning) progress(i int, err error) {
 	failed := err != nil && !errors.Is(err, driver.ErrNotOwner)
 	if failed {

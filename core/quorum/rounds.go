@@ -18,8 +18,8 @@ func (e *election) again(ctx context.Context, v verdict) bool {
 	}
 	switch v {
 	case higher:
-		// At once, above what the nodes have told. What they hold stays, and
-		// takes the higher ballot.
+		// At once, above the ballots that the nodes have named. Their votes stay, and take the
+		// higher ballot.
 	case lagging:
 		// The votes stay too: the waiter that learned of the release first is the
 		// next holder, and the release is about to reach the remaining nodes.
@@ -86,7 +86,7 @@ func (e *election) fits(pause time.Duration) bool {
 	return time.Now().Add(pause + 2*e.longest + roundSlack).Before(e.ask.Deadline)
 }
 
-// withdraw gives up what the nodes have granted so far.
+// withdraw gives up the votes that the nodes have granted so far.
 //
 // It announces that to waiters only if the owner may have had a majority without
 // knowing it: then others saw the lock held and wait for its release. In every other
@@ -116,8 +116,8 @@ func (e *election) withdraw() {
 	}
 }
 
-// withdrawal gives up what an election has, but for a higher proposal, with which the owner
-// may try again. Called with e.mu held.
+// withdrawal gives up the votes of an election, but not a vote for a higher proposal: the
+// owner may try again with that. Called with e.mu held.
 func (e *election) withdrawal(quiet bool) rediswire.Withdrawal {
 	return rediswire.Withdrawal{
 		Key: e.ask.Key, Owner: e.ask.Owner, TTL: e.ask.TTL, Keep: e.ask.TTL + fenceTime, Limit: e.ballot, Quiet: quiet,
@@ -140,9 +140,8 @@ func (e *election) conclude(v verdict) (driver.Reply, error) {
 	e.forgetBallot()
 	for i := range e.nodes {
 		part := &e.nodes[i]
-		// Of nodes that did not answer in their time the caller is told that they
-		// may yet do what they were asked. Others that are still out are cared
-		// for here, by lateAnswer.
+		// If nodes did not answer in their time, the caller gets the result that they may yet
+		// carry the request out. Other open requests are cared for here, by lateAnswer.
 		if part.unknown || part.answer == dead && part.open > 0 {
 			rep.Ambiguous = true
 		}

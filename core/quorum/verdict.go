@@ -12,7 +12,7 @@ import (
 // errLate is in place of the vote of a node that has not answered in its time.
 var errLate = errors.New("no answer")
 
-// verdict is what the answers to a round amount to.
+// verdict is the result of a round.
 type verdict int
 
 const (
@@ -26,7 +26,7 @@ const (
 	unreachable         // fewer than a majority have answered
 )
 
-// judge says what the answers amount to. When the budget has ended, what is pending
+// judge returns the result of the answers. When the budget has ended, a pending request
 // counts as no answer.
 func (e *election) judge(over bool) verdict {
 	e.mu.Lock()
@@ -64,7 +64,7 @@ func (e *election) judge(over bool) verdict {
 	case n[yes]+n[low] >= most && e.ballot == 0 && waiting > 0 && e.store.clocksDiffer():
 		return wait // for the clock that tells which of these are right
 	case n[yes]+n[low] >= most:
-		// A proposal that is behind by a few µs would win with the next number.
+		// A proposal that is a few µs too low would win with the next number.
 		return higher
 	case n[yes]+n[low]+waiting >= most:
 		return wait
@@ -150,8 +150,8 @@ func (e *election) describe(rep *driver.Reply, v verdict) {
 // complaint is the error when a majority is out of reach: not ready if nodes that
 // have no vote now will have one, else unavailable. It counts the nodes that failed,
 // not the nodes that voted: it is made as soon as too many have failed, when others may
-// still be about to answer. The nodes' errors are told as text, since each by itself
-// could match another situation. Called with e.mu held.
+// still be about to answer. The nodes' errors are included as text, since each by
+// itself could match another situation. Called with e.mu held.
 func (e *election) complaint() error {
 	var text []string
 	var slowest time.Duration

@@ -59,7 +59,7 @@ func TestSlowNodesHoldUpNobody(t *testing.T) {
 		if n := nodes[1].count("propose"); n > maxProbes {
 			t.Errorf("%d requests piled up at a node that does not answer", n)
 		}
-		// The node that executed what it never answered is freed when it can be.
+		// A node that executed a request without answering is freed when it can be.
 		nodes[1].set(func(f *fakeNode) { f.silent = false })
 		nodes[3].set(func(f *fakeNode) { f.deaf = false })
 		wantFree(t, nodes, 3*time.Second)
@@ -150,7 +150,7 @@ func TestACallerThatDoesNotWaitHearsThatASplitVoteIsHeld(t *testing.T) {
 }
 
 // The pauses between rounds are random, and the last one may end just before the caller
-// leaves. What the rounds before it have shown is the outcome then: a round that is cut
+// leaves. The result of the rounds before it is the outcome then: a round that is cut
 // off has none.
 func TestNoRoundBeginsThatTheCallerWouldNotSeeTheEndOf(t *testing.T) {
 	for name, c := range map[string]struct {
@@ -242,7 +242,7 @@ func TestSplitVotesResolve(t *testing.T) {
 				for i := range processes {
 					s := storeOn(t, nodes)
 					wg.Go(func() {
-						// Each reaches the nodes in an order of its own.
+						// Each reaches the nodes in a different order.
 						owner := fmt.Sprint("p", i)
 						for {
 							rep, err := s.Acquire(t.Context(), ask(owner))
@@ -310,7 +310,7 @@ func TestTokensStayAboveThoseOfAHolderThatDied(t *testing.T) {
 		time.Sleep(lease - time.Second)
 		handed := rep.Token + (lease-time.Second).Microseconds()*99/100 - 1
 		time.Sleep(2 * time.Second)
-		// A process whose nodes' clocks all have been set back.
+		// A process after the clocks of all nodes have been set back.
 		for _, f := range nodes {
 			f.set(func(f *fakeNode) { f.ahead = 0 })
 		}

@@ -93,8 +93,8 @@ func (w *watch) told(owner, list string) {
 		w.heard[at] = announcement{owner: owner, list: list}
 	}
 	a := &w.heard[at]
-	// The list of the first node gives the order. Waiters that only other nodes
-	// know follow behind it.
+	// The list of the first node gives the order. Waiters that only other nodes know follow
+	// after it.
 	for id := range strings.SplitSeq(list, ",") {
 		if !strings.Contains(a.list, id) {
 			a.list += "," + id

@@ -14,7 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// wire is a dialer to one node whose connections can be made to fail.
+// wire is a dialer to one node. A test can make its connections fail.
 type wire struct {
 	mu    sync.Mutex
 	conns map[*wireConn]struct{}
@@ -61,8 +61,8 @@ func (w *wire) sever(cut bool) {
 	}
 }
 
-// lose has messages be lost from now on; what is lost takes its connection along,
-// as it does over TCP.
+// lose has messages be lost from now on; a lost message takes its connection along, as
+// over TCP.
 func (w *wire) lose(share float64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -95,7 +95,7 @@ func (c *wireConn) Write(p []byte) (int, error) {
 	return c.Conn.Write(p)
 }
 
-// Read may lose a reply: what was asked has been executed.
+// Read may lose a reply: the request has been executed.
 func (c *wireConn) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
 	if err == nil && c.used.Load() && c.wire.lost() {

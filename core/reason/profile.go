@@ -1,8 +1,8 @@
 package reason
 
-// Profile names the form in which an idempotent endpoint refuses a request over HTTP: the
-// form of the IETF draft, or the form of a published protocol. idempotency.Profile sets it,
-// and says what else it changes. An application finds it in core.Refusal.
+// Profile names the form of refusals of an idempotent endpoint over HTTP: the form of the
+// IETF draft, or the form of a published protocol. idempotency.Profile sets it, and says
+// what else it changes. An application finds it in core.Refusal.
 type Profile string
 
 const (

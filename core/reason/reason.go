@@ -57,8 +57,8 @@ const (
 	KeyOccupied Reason = "key-occupied"
 	// Closing (503, UNAVAILABLE): this process is shutting down.
 	Closing Reason = "closing"
-	// Lost (500, ABORTED): the lease was lost before the answer. What the
-	// handler did may overlap with another holder.
+	// Lost (500, ABORTED): the lease was lost before the answer. The work of the handler
+	// may overlap with another holder.
 	Lost Reason = "lost"
 	// MaxHold (500, ABORTED): like Lost, because core.MaxHold was reached.
 	MaxHold Reason = "max-hold"
@@ -66,8 +66,8 @@ const (
 	// together, or middleware in front has read the body that a guard or an
 	// idempotent endpoint needs.
 	Misconfigured Reason = "misconfigured"
-	// Internal (500, INTERNAL): a core.KeyFunc or core.RequestFunc failed for a
-	// reason of its own.
+	// Internal (500, INTERNAL): a core.KeyFunc or core.RequestFunc failed with its own
+	// error.
 	Internal Reason = "internal"
 )
 

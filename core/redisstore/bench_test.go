@@ -64,7 +64,7 @@ func BenchmarkPermit(b *testing.B) {
 	}
 }
 
-// BenchmarkReadersAndWriters has a caller wait behind 40 others of four other processes,
+// BenchmarkReadersAndWriters has a caller wait after 40 others of four other processes,
 // who come again at once and hold the lock for 1 ms each.
 func BenchmarkReadersAndWriters(b *testing.B) {
 	for name, kinds := range map[string][2][]core.Option{

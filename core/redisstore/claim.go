@@ -33,7 +33,7 @@ func (s *Store) Claim(ctx context.Context, ask record.ClaimRequest) (record.Clai
 		r.Keys(&r.names[1])
 	}
 	// Behind appends the last argument of the script, ARGV[7]: the response comes right
-	// behind the reply, or the script returns it.
+	// after the reply, or the script returns it.
 	r.read = [4]any{"hmget", &r.names[0], "t", "r"}
 	r.Args(&r.ask.Token, r.ask.Fingerprint[:], &r.ms[0], &r.ms[1], rediswire.Flag(ask.Strict), rediswire.Flag(ask.Waits)).
 		Behind(r.read[:])
@@ -45,7 +45,7 @@ func (s *Store) Claim(ctx context.Context, ask record.ClaimRequest) (record.Clai
 	return r.reply()
 }
 
-// reply makes the caller's reply of what the script returned.
+// reply makes the caller's reply from the result of the script.
 func (r *claim) reply() (record.ClaimReply, error) {
 	rep := record.ClaimReply{Sent: r.Sent, Ambiguous: r.Ambiguous}
 	if r.Err != nil {

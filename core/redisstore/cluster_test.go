@@ -63,7 +63,7 @@ func (c *cluster) listened(keys ...string) {
 	}
 }
 
-// onShard returns n keys whose locks are on a shard.
+// onShard returns n keys with locks on a shard.
 func (c *cluster) onShard(shard, n int) (keys []string) {
 	for i := 0; len(keys) < n; i++ {
 		if key := fmt.Sprint("key", i); c.set.Shard(c.t, c.name(key)) == shard {
@@ -214,7 +214,7 @@ func TestCluster(t *testing.T) {
 	})
 }
 
-// A client as NewFailoverClusterClient makes it, which leaves goroutines behind.
+// A client as NewFailoverClusterClient makes it. That function leaks goroutines.
 func TestAClusterClientOfAServerThatIsNoNodeIsToldOfReleases(t *testing.T) {
 	t.Parallel()
 	set := redistest.Replicated(t, 1)

@@ -42,8 +42,8 @@ type room struct {
 	token            int64
 }
 
-// enter reports what is wrong with who is there, if anything. At most n may share it; zero
-// is any number.
+// enter adds a holder, and reports a broken rule about the holders inside, if there is
+// one. At most n may share it; zero is any number.
 func (r *room) enter(lease *core.Lease, writes bool, n int) (wrong string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -72,8 +72,7 @@ func (r *room) leave(writes bool) {
 }
 
 // share has goroutines of each process take some keys in turn. At most n are inside
-// together: 1, the number of permits, or 0 for any number of readers beside whom no writer
-// is.
+// together: 1, the number of permits, or 0 for any number of readers without a writer.
 func (w *world) share(lockers []*core.Locker, keys []string, each, n int) {
 	w.t.Helper()
 	rooms := map[string]*room{}
@@ -112,7 +111,7 @@ func (w *world) share(lockers []*core.Locker, keys []string, each, n int) {
 	all.Wait()
 }
 
-// As many stores as processes have: each with connections of its own.
+// As many stores as processes have: each with separate connections.
 func TestSeveralStoresExcludeEachOther(t *testing.T) {
 	t.Parallel()
 	for name, n := range map[string]int{"locks": 1, "permits": 3, "readers and writers": 0} {

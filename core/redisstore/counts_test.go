@@ -19,9 +19,9 @@ import (
 	"github.com/interlock-go/interlock/core/redisstore"
 )
 
-// trips counts what the server reads while a function runs, and the commands. Each round
-// trip is one read, if the scripts are known to the server. The questions for the numbers
-// go over one connection, which is there before.
+// trips counts the reads of the server while a function runs, and the commands. Each
+// round trip is one read, if the scripts are known to the server. The questions for the
+// numbers go over one connection, which is there before.
 func (w *world) trips(do func()) (trips int64, calls map[string]int64) {
 	w.t.Helper()
 	ask := func() (reads int64, calls map[string]int64) {
@@ -50,7 +50,7 @@ func (w *world) trips(do func()) (trips int64, calls map[string]int64) {
 }
 
 // undisturbed counts as trips does, until no connection was made meanwhile: that takes
-// commands of its own. The first try makes the connections, and loads the scripts.
+// further commands. The first try makes the connections, and loads the scripts.
 func (w *world) undisturbed(do func(try int)) (trips int64, calls map[string]int64) {
 	w.t.Helper()
 	for try := range 20 {
@@ -101,8 +101,8 @@ func TestUncontendedLockAndReleaseAreTwoRoundTrips(t *testing.T) {
 	}
 }
 
-// What goes from one process to another costs two scripts: a release that keeps the lock for the
-// first of its list, and the acquire of that locker.
+// A lock that goes from one process to another costs two scripts: a release that keeps the lock
+// for the first of its list, and the acquire of that locker.
 func TestCommandsOfAHandOver(t *testing.T) {
 	t.Parallel()
 	w := alone(t)
@@ -147,8 +147,8 @@ func TestCommandsOfAHandOver(t *testing.T) {
 	}
 }
 
-// Where the next process takes offers, the release is the grant: a hand-over is one script. What a
-// locker asks that has no answer yet is a second one.
+// Where the next process takes offers, the release is the grant: a hand-over is one script. A
+// request of a locker that has no answer yet is a second one.
 func TestCommandsOfAnOffer(t *testing.T) {
 	t.Parallel()
 	w := alone(t)
@@ -212,7 +212,7 @@ func TestCommandsOfAnIdempotentRequest(t *testing.T) {
 	if trips != 3 {
 		t.Errorf("a request and its replay took %d round trips, want 3", trips)
 	}
-	// HMGET: once behind each claim, once in each script.
+	// HMGET: once after each claim, once in each script.
 	want := map[string]int64{"evalsha": 3, "hmget": 5, "exists": 1, "time": 1, "hset": 2, "pexpire": 2}
 	if !maps.Equal(calls, want) {
 		t.Errorf("commands: %v, want %v", calls, want)
@@ -245,8 +245,8 @@ func TestUnderALockCommitAndReleaseGoTogether(t *testing.T) {
 	}
 }
 
-// What leaves with the commit costs no round trip of its own, and AnswerFirst does not take it
-// out of the pipeline.
+// A release that leaves with the commit costs no extra round trip, and AnswerFirst does not
+// take it out of the pipeline.
 func TestWithAnswerFirstCommitAndReleaseStillGoTogether(t *testing.T) {
 	t.Parallel()
 	w := alone(t)
@@ -283,7 +283,7 @@ func (routed) Header(string) []string { return nil }
 func (routed) Route() (string, bool) { return "/", true }
 
 // Callers ask for locks while the server is silent, so that their requests meet in few
-// calls of the script. Each gets what it would have got alone.
+// calls of the script. Each gets the same result as alone.
 func TestCallersThatWaitTogetherShareCalls(t *testing.T) {
 	t.Parallel()
 	const n, odd = 60, 50

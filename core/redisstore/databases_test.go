@@ -14,8 +14,8 @@ import (
 	"github.com/interlock-go/interlock/core/redisstore"
 )
 
-// Keys are of one database, and channels of all databases of a server. A locker that was told
-// of a release in another database would enter the lockers that wait there into its own list.
+// Keys are of one database, and channels of all databases of a server. If a locker got a
+// release of another database, it would enter the lockers that wait there into its own list.
 func TestDatabasesOfOneServerDoNotHearEachOther(t *testing.T) {
 	t.Parallel()
 	w := alone(t)
@@ -88,8 +88,8 @@ func await[T any](w *world, from <-chan T) (v T) {
 	return v
 }
 
-// passTo takes a lock, enters a locker into its list and releases the lock, so that
-// the locker is told.
+// passTo takes a lock, enters a locker into its list and releases the lock, so that the
+// locker gets the announcement.
 func (w *world) passTo(s *redisstore.Store, key, waiter string, kind driver.Kind) {
 	w.t.Helper()
 	ask := w.held(key, "holder:"+waiter)

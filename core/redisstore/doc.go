@@ -1,6 +1,5 @@
 // Package redisstore keeps locks in Redis (7.0 or newer), through
-// github.com/redis/go-redis/v9: on a single server, on servers behind Sentinel, or
-// on a Cluster.
+// github.com/redis/go-redis/v9: on a single server, on servers with Sentinel, or on a Cluster.
 //
 //	rdb := redis.NewUniversalClient(&redis.UniversalOptions{Addrs: addrs})
 //	store, err := redisstore.New(rdb)
@@ -19,9 +18,9 @@
 // with core.Newest and core.OneWaiter there are the hashes interlock:{KEY}:newest and
 // interlock:{KEY}:waiter. The braces put all these names into one slot of a Cluster.
 //
-// A record of package core/idempotency is a hash at interlock:idem:{ID}. What is left of it
-// when it has ended is at interlock:idem:{ID}:gone, and the end of a claim is announced on
-// the channel interlock:idem:{ID}:done. docs/how-it-works.md has a table of all keys.
+// A record of package core/idempotency is a hash at interlock:idem:{ID}. Its tombstone, after its
+// end, is at interlock:idem:{ID}:gone, and the end of a claim is announced on the channel
+// interlock:idem:{ID}:done. docs/how-it-works.md has a table of all keys.
 //
 // # Requests
 //
@@ -37,7 +36,7 @@
 // lock needs other timeouts and no hidden retries.
 //
 // This package has the requests for records of idempotent endpoints (claim.go, record.go)
-// and their scripts (scripts.go). What sends requests, and the requests for locks with
+// and their scripts (scripts.go). The code that sends requests, and the requests for locks with
 // their scripts, are in core/internal/rediswire, which core/quorum uses as well.
 //
 // # Failover

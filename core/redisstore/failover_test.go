@@ -61,8 +61,8 @@ func newSentinel(tb testing.TB, master *atomic.Pointer[redistest.Server]) *senti
 	return s
 }
 
-// watched is a master with a replica and sentinels, which name the server to which master
-// points.
+// watched is a master with a replica and sentinels. The sentinels name the server that
+// the field master points to.
 type watched struct {
 	*world    // of the first master
 	set       *redistest.ReplicaSet
@@ -116,8 +116,8 @@ func (f *watched) left() {
 	})
 }
 
-// What the replica has is kept. What it does not have is lost, and its holder is told;
-// that the former master still answers changes nothing.
+// A lock on the replica is kept. A lock that the replica has not received is lost, and
+// its holder gets the loss. The former master still answers, and that changes nothing.
 func TestAFailover(t *testing.T) {
 	t.Parallel()
 	f := newWatched(t, 1)

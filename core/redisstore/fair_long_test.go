@@ -13,8 +13,8 @@ import (
 
 // Where each process has many callers, a process has its turn by its place in the list.
 // Where each has one caller, who wants the lock again at once, each release is a race between
-// the processes that are told: a process that was not named in a release must not be put
-// off by each next release.
+// the processes that get the announcement: a process that was not named in a release must not
+// be put off by each next release.
 func TestEachProcessGetsItsShareOfAHotKey(t *testing.T) {
 	for _, c := range []struct {
 		processes, callers int

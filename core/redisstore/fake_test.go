@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// listen starts a server that serves each connection on a goroutine of its own, and
+// listen starts a server that serves each connection on a separate goroutine, and
 // returns its address. It ends with the test.
 func listen(tb testing.TB, serve func(net.Conn)) (addr string) {
 	tb.Helper()

@@ -33,8 +33,8 @@ func TestScriptFlushGoesUnnoticed(t *testing.T) {
 	})
 }
 
-// What the server has done is done once, and the caller is told what it would have been
-// told by the reply that was lost.
+// A request is carried out once, and the caller gets the same result as from the reply
+// that was lost.
 func TestALostReply(t *testing.T) {
 	t.Parallel()
 	t.Run("of each request", func(t *testing.T) {
@@ -83,7 +83,7 @@ func TestALostReply(t *testing.T) {
 		_, err := l.Lock(t.Context(), "k")
 		wantErr(t, err, core.ErrUnavailable)
 		net.replies(nil)
-		// The lease would last longer than the test waits: the locker gives up what it
+		// The lease would last longer than the test waits: the locker gives up the lock that it
 		// may have.
 		w.release(w.lock(l, "k"))
 		w.gone()
@@ -115,7 +115,7 @@ func TestAFullServer(t *testing.T) {
 		return st.do()
 	})
 
-	// A waiter that could not be listed is told nothing: it asks by itself.
+	// A waiter that could not be listed gets no announcement: it asks by itself.
 	holder, waiter := w.locker(s), w.process()
 	lease := w.lock(holder, "listed")
 	if err := memory("1"); err != nil {
@@ -130,7 +130,7 @@ func TestAFullServer(t *testing.T) {
 	w.want("the waiter", got)
 }
 
-// A holder that is dead renews nothing and announces nothing. What it had is free at the
+// A holder that is dead renews nothing and announces nothing. Its lock is free at the
 // end of its lease.
 func TestADeadHolder(t *testing.T) {
 	t.Parallel()
@@ -163,8 +163,8 @@ func TestADeadHolder(t *testing.T) {
 	})
 }
 
-// A holder that is cut off is told at the end of its lease, and takes nothing away from
-// its successor. If it is back in time, it has lost nothing.
+// A holder that is cut off gets the loss at the end of its lease, and takes nothing
+// away from its successor. If it is back in time, it has lost nothing.
 func TestAHolderThatIsCutOff(t *testing.T) {
 	t.Parallel()
 	w, net := common(t), newWire()

@@ -42,9 +42,9 @@ var replies = []string{
 	"*3\r\n$6\r\ncommit\r\n$9\r\ncompleted\r\n:1\r\n", "*2\r\n*1\r\n+claim\r\n+granted\r\n",
 }
 
-// calls are all the ways in which a reply comes in. Each returns what it takes
-// for granted, if anything: the fencing token, for a renewal what was answered,
-// for a claim its generation.
+// calls are all kinds of requests that get a reply. Each returns a number from an
+// accepted reply, if any: the fencing token, for a renewal its outcome, for a claim its
+// generation.
 var calls = []struct {
 	name string
 	call func(*redisstore.Store) (int64, error)
@@ -126,8 +126,8 @@ func renewBy(s *redisstore.Store, asked bool) (n int64, err error) {
 	return n, err
 }
 
-// FuzzReplies has a server answer anything to each kind of request. None
-// panics, waits beyond its bounds, or takes for a grant what is none.
+// FuzzReplies has a server answer anything to each kind of request. None panics, waits
+// beyond its bounds, or takes another answer for a grant.
 func FuzzReplies(f *testing.F) {
 	for i, r := range replies {
 		f.Add([]byte(r), uint16(0))
@@ -177,8 +177,8 @@ func says(reply []byte, n int64) bool {
 	return false
 }
 
-// FuzzMessages has a server say anything to a subscriber, and then what it
-// should, if need be on the next connection. The subscriber is told that.
+// FuzzMessages has a server send anything to a subscriber, and then a correct message,
+// if need be on the next connection. The subscriber receives the correct message.
 func FuzzMessages(f *testing.F) {
 	for _, m := range append([]string{
 		"*3\r\n$7\r\nmessage\r\n$4\r\nover\r\n", "*3\r\n:1\r\n:2\r\n:3\r\n", "*0\r\n", "*1\r\n$7\r\nmessage\r\n",
@@ -222,8 +222,8 @@ func FuzzMessages(f *testing.F) {
 	})
 }
 
-// FuzzVotes has a server of a quorum answer anything. It votes only for what was
-// proposed to it.
+// FuzzVotes has a server of a quorum answer anything. A vote counts only for the
+// proposal that was sent.
 func FuzzVotes(f *testing.F) {
 	for i, r := range append([]string{
 		"*3\r\n:1\r\n:1700000000000000\r\n:5\r\n", "*3\r\n:2\r\n:1700000000000000\r\n:5\r\n", "*3\r\n:1\r\n:1700000000000000\r\n:0\r\n",

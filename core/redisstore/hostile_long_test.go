@@ -22,7 +22,7 @@ import (
 	"github.com/interlock-go/interlock/internal/redistest"
 )
 
-// What the server does beside sending its bytes.
+// The server's next action after sending its bytes.
 const (
 	thenServe   = iota // the next call gets the same again
 	thenClose          // it closes the connection
@@ -40,7 +40,7 @@ type misdeed struct {
 	resp3 bool
 }
 
-// hostile is a server that sets connections up and then answers what it likes.
+// hostile is a server that sets connections up and then sends any answer.
 type hostile struct {
 	ln   net.Listener
 	work sync.WaitGroup
@@ -57,7 +57,7 @@ func newHostile(tb testing.TB) *hostile {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	redis.SetLogger(silence{}) // it says of each reply what is wrong with it
+	redis.SetLogger(silence{}) // it names the fault of each reply
 	h := &hostile{conns: map[net.Conn]struct{}{}}
 	if h.ln, err = net.Listen("unix", filepath.Join(dir, "s")); err != nil {
 		tb.Fatal(err)
@@ -143,7 +143,7 @@ func (h *hostile) serve(cn net.Conn, d misdeed, first bool) {
 			answer = []byte("%1\r\n+proto\r\n:3\r\n")
 		case name == "hello":
 			answer = []byte("-ERR unknown command\r\n")
-		case name == "hmget": // a stored response, which comes behind a claim
+		case name == "hmget": // a stored response, which comes after a claim
 			answer = []byte("*2\r\n$1\r\nt\r\n$1\r\nr\r\n")
 		case name == "info":
 			answer = []byte("$12\r\nrun_id:abc\r\n\r\n")
@@ -178,8 +178,8 @@ func (h *hostile) serve(cn net.Conn, d misdeed, first bool) {
 	}
 }
 
-// listen answers a subscription: on the first connection with what was given,
-// and then, as on all others, as it should.
+// listen answers a subscription: on the first connection with the given bytes, and
+// then, as on all others, correctly.
 func (h *hostile) listen(cn net.Conn, channels []string, d misdeed, first bool) {
 	kind := "*"
 	if d.resp3 {
@@ -193,12 +193,12 @@ func (h *hostile) listen(cn net.Conn, channels []string, d misdeed, first bool) 
 		_, _ = fmt.Fprintf(cn, "%s3\r\n$7\r\nmessage\r\n$%d\r\n%s\r\n$4\r\nover\r\n", kind, len(ch), ch)
 	}
 	if first {
-		_ = cn.(*net.UnixConn).CloseWrite() // what was swallowed is not waited for
+		_ = cn.(*net.UnixConn).CloseWrite() // the client does not wait for swallowed bytes
 	}
 }
 
-// wantNothingLeft closes what was opened, and waits until no more goroutines run
-// than before.
+// wantNothingLeft closes the opened clients and stores, and waits until no more
+// goroutines run than before.
 func (h *hostile) wantNothingLeft(t *testing.T, before int, opened ...io.Closer) {
 	t.Helper()
 	for _, c := range opened {

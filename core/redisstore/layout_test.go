@@ -207,7 +207,7 @@ func TestALockerHasAnEntryThatNamesItsProcess(t *testing.T) {
 			t.Errorf("%s is %q: %v ago, %v", field, entry[field], age, err)
 		}
 	}
-	// The id is what the owners of the locker have before the colon.
+	// The id is the part before the colon in the owners of the locker.
 	id, _, _ := strings.Cut(w.rdb.HKeys(t.Context(), w.name("k")).Val()[0], ":")
 	if names[0] != w.prefix+":locker:{"+id+"}" {
 		t.Errorf("the entry is %q, and the locker %q", names[0], id)

@@ -20,15 +20,15 @@ import (
 type step struct {
 	part  string // of the store: locks, places, records or lockers
 	name  string
-	grows bool // a server whose memory is full refuses it
+	grows bool // a server refuses it when its memory is full
 	once  bool // it is not sent again by itself
 	do    func() error
-	first func() error // what has to happen before; may be nil
+	first func() error // runs before it; may be nil
 }
 
-// life is what becomes of a lock, of some places, of some records and of a locker's entry:
+// life is the history of a lock, of some places, of some records and of a locker's entry:
 // each request of a store, one after the other. The keys of all end with a name. The
-// requests go over the store, what the test does by itself over rdb.
+// requests go through the store, the test's own commands through rdb.
 func (w *world) life(s *redisstore.Store, rdb redis.Cmdable, name string) []step {
 	ctx := w.t.Context()
 	lock, places := "lock-"+name, "places-"+name

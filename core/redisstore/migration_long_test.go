@@ -31,7 +31,7 @@ func inOneSlot(name string, n int) (slot int, keys []string) {
 
 // A slot moves key by key, and until it has moved, requests for several keys are refused
 // by each master that has only some of them. That may delay requests, but it gives no lock to
-// two, takes none away, and leaves nothing behind.
+// two, takes none away, and leaves no keys.
 func TestALockOutlivesEachStateOfASlotMigration(t *testing.T) {
 	c := newCluster(t, redistest.Cluster(t, 3, 0))
 	s := c.over(c.all)

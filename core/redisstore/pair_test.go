@@ -15,8 +15,8 @@ import (
 )
 
 // gapConn calls a function, once, after the server has answered a claim and before it gets
-// what is behind the claim in the same pipeline. If that returns an error, the connection
-// breaks behind the claim's reply.
+// the next command in the same pipeline. If the function returns an error, the connection
+// breaks after the claim's reply.
 type gapConn struct {
 	net.Conn
 	gap    *func() error
@@ -57,7 +57,7 @@ func (c *gapConn) Read(p []byte) (int, error) {
 	return c.Conn.Read(p)
 }
 
-// Things happen between a claim and the command behind the claim that brings the response.
+// Things happen between a claim and the next command, which brings the response.
 func TestAResponseIsTheOneThatTheClaimHasFound(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

@@ -23,7 +23,7 @@ import (
 
 // proxy stands before a server and accepts scripts as the proxy of Alibaba Cloud's
 // clusters is documented to (https://help.aliyun.com/document_detail/92942.html). It
-// shows what the store makes of such answers, not what that service does.
+// shows the reaction of the store to such answers, not the behaviour of that service.
 type proxy struct {
 	addr    string
 	checks  bool // script_check_enable, 1 by default there
@@ -118,7 +118,7 @@ func TestAProxyThatRefusesTheScriptsIsToldWithWhatToSet(t *testing.T) {
 	}
 }
 
-// The proxy has words of its own for CROSSSLOT. Calls that are refused cost a round trip
+// The proxy has other words for CROSSSLOT. Calls that are refused cost a round trip
 // each: the probes of the first connections are refused, and no call is shared.
 func TestAProxyThatWantsOneSlotInACallIsSentNoSharedCallsAnyMore(t *testing.T) {
 	t.Parallel()

@@ -174,7 +174,7 @@ func (s *Store) Extend(ctx context.Context, batch []record.Extension, done func(
 	}, func(i int, r *rediswire.Request) { done(i, extended(r)) })
 }
 
-// extended reads what the script returned for a claim.
+// extended reads the result of the script for a claim.
 func extended(r *rediswire.Request) error {
 	if r.Err != nil {
 		return wrapRecord(r.Err)

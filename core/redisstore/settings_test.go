@@ -195,7 +195,7 @@ func TestTheDocumentedRightsAreEnough(t *testing.T) {
 	}
 }
 
-// What a missing right has kept from its end must not stay for ever.
+// A lock that could not be ended because of a missing right must not stay for ever.
 func TestAMissingRightIsNamed(t *testing.T) {
 	t.Parallel()
 	for says, rights := range map[string][]any{"evalsha": {"-evalsha", "-eval"}, "+pexpire": {"-pexpire"}} {
@@ -216,8 +216,8 @@ func TestAMissingRightIsNamed(t *testing.T) {
 	}
 }
 
-// A user without the right to a channel: what cannot be announced happens, and the log says
-// once what is missing.
+// A user without the right to a channel: a release without an announcement happens all the
+// same, and the log names the missing right once.
 func TestWhatMayNotBeAnnouncedIsDone(t *testing.T) {
 	t.Parallel()
 	w := alone(t)
@@ -225,7 +225,7 @@ func TestWhatMayNotBeAnnouncedIsDone(t *testing.T) {
 	for what, end := range map[string]func(w *world, s *redisstore.Store) error{
 		"a lock": func(w *world, s *redisstore.Store) error {
 			w.take(s, w.held("k", "a:1"))
-			w.rdb.HSet(t.Context(), w.name("k"), "q", "another") // waits, and would have to be told
+			w.rdb.HSet(t.Context(), w.name("k"), "q", "another") // waits, and would have to get the announcement
 			return w.free(s, "k", "a:1")
 		},
 		"a place": func(w *world, s *redisstore.Store) error {

@@ -30,7 +30,7 @@ func half(key string) int {
 // first has all keys on the first server.
 func first(string) int { return 0 }
 
-// sharded is two servers behind a proxy that distributes keys.
+// sharded is two servers and a proxy that distributes keys over them.
 type sharded struct {
 	*world
 	servers []*redistest.Server
@@ -51,7 +51,7 @@ func (w *sharded) store(opts ...redisstore.Option) *redisstore.Store {
 	return w.over(rdb, append(opts, redisstore.Logger(w.log.Logger()))...)
 }
 
-// batch takes n locks for a, each by a request of its own.
+// batch takes n locks for a, each by a separate request.
 func (w *sharded) batch(s *redisstore.Store, n int) (batch []driver.Renewal) {
 	w.t.Helper()
 	for i := range n {

@@ -30,10 +30,10 @@ type settings struct {
 	err error
 }
 
-// Prefix sets the text with which the names of all keys and channels begin. Lockers
-// exclude each other only under the same prefix, and in the same database (DB of the
-// client's options). If p is empty or contains a brace,
-// [New] returns [driver.ErrConfig]. Default: "interlock".
+// Prefix sets the beginning of the names of all keys and channels. Lockers exclude each
+// other only under the same prefix, and in the same database (DB of the client's
+// options). If p is empty or contains a brace, [New] returns [driver.ErrConfig].
+// Default: "interlock".
 func Prefix(p string) Option {
 	return func(s *settings) { s.Prefix = p }
 }
@@ -75,9 +75,9 @@ func Connections(n int) Option {
 // [driver.ErrConfig]. Default: the store does not ask the replicas, because that costs
 // the round trip to them. Source: the Redis command WAIT.
 //
-// The option shortens the time in which a failover can lose a lock. It prevents the
-// loss only if no replica without the lock can be promoted: ask for all replicas, or
-// give a better priority to the replicas that you ask for, and set min-replicas-to-write.
+// The option shortens the window for a failover to lose a lock. It prevents the loss only if no
+// replica without the lock can be promoted: ask for all replicas, or give a better priority to the
+// replicas that you ask for, and set min-replicas-to-write.
 func Replicas(n int, within time.Duration) Option {
 	return func(s *settings) {
 		if n < 1 || within < time.Millisecond {
@@ -106,17 +106,17 @@ func Sharded() Option {
 	return func(s *settings) { s.Sharded = true }
 }
 
-// New makes a [Store] from a client for a single server, for a server behind Sentinel,
-// or for a Cluster. It copies the options of the client to make its own connections,
-// and sends nothing. New ignores an [Option] that is nil.
+// New makes a [Store] from a client for a single server, for Sentinel, or for a Cluster.
+// It copies the options of the client to make its own connections, and sends nothing. New
+// ignores an [Option] that is nil.
 //
 // It returns [driver.ErrConfig] for a bad option, a nil client, a Ring (which has no
 // master to ask), and a client of an unknown type.
 //
-// New logs one warning for each client that reads from replicas, or whose ReadTimeout
-// is above 10 s or unlimited. The store does not use these settings, but they endanger
-// handlers that use the client under a lock. For such handlers set
-// ContextTimeoutEnabled to true: their commands then end at the context's deadline.
+// New logs one warning for each client that reads from replicas, or has a ReadTimeout
+// above 10 s or unlimited. The store does not use these settings, but they endanger
+// handlers that use the client under a lock. For such handlers set ContextTimeoutEnabled
+// to true: their commands then end at the context's deadline.
 //
 // A client for a single server may lead to a proxy that distributes keys over several
 // servers, with what docs/managed.md says about proxies. Such a proxy runs a script on
@@ -190,8 +190,8 @@ func (s *Store) Offers(id string, ready func(bool), take func(driver.Offer)) (st
 	return s.wire.Offers(id, ready, take)
 }
 
-// Announce implements [driver.Registry]. The entry is a hash under a key of its own,
-// with an expiry.
+// Announce implements [driver.Registry]. The entry is a hash under a separate key, with
+// an expiry.
 func (s *Store) Announce(ctx context.Context, a driver.Announcement) error {
 	return s.wire.Announce(ctx, a)
 }
@@ -199,9 +199,9 @@ func (s *Store) Announce(ctx context.Context, a driver.Announcement) error {
 // Withdraw implements [driver.Registry].
 func (s *Store) Withdraw(ctx context.Context, id string) error { return s.wire.Withdraw(ctx, id) }
 
-// Check asks all masters for the settings on which the promises of a lock depend. It
-// returns a sorted list of sentences about what is unsafe, which is empty if all is
-// well. Use it at start-up and for alerts. It needs the right to INFO and, for appendfsync
-// alone, to CONFIG GET, and reports it if a right is missing. The error comes from a server that did not
-// answer. Check is safe for concurrent use.
+// Check asks all masters for the settings that the promises of a lock depend on. It returns a
+// sorted list of sentences, one for each unsafe setting; the list is empty if all is well. Use it
+// at start-up and for alerts. It needs the right to INFO and, for appendfsync alone, to CONFIG
+// GET, and reports it if a right is missing. The error comes from a server that did not answer.
+// Check is safe for concurrent use.
 func (s *Store) Check(ctx context.Context) ([]string, error) { return s.wire.Check(ctx) }

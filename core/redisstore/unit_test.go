@@ -160,7 +160,7 @@ func TestAnErrorThatIsNotKnownIsNoReasonToGiveUp(t *testing.T) {
 	}
 }
 
-// What the next try would be told too is told at once.
+// An error that the next try would also get is returned at once.
 func TestAnErrorThatLastsIsToldAtOnce(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{

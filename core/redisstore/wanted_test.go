@@ -106,7 +106,7 @@ func TestAHolderIsToldWhatWasSaidWhileItsSubscriptionWasAway(t *testing.T) {
 	w.release(first)
 }
 
-// A free lock costs an attentive caller what it costs any other, and a refusal one message more.
+// A free lock costs an attentive caller the same as any other, and a refusal one message more.
 func TestCommandsOfAnAttentiveHolder(t *testing.T) {
 	t.Parallel()
 	w := alone(t)
@@ -174,7 +174,7 @@ func TestALockThatIsNotKeptIsNotOffered(t *testing.T) {
 			if fields["a:1"] != "" || len(fields) > 0 && fields["r"] == "" {
 				t.Errorf("a lock without owner that is not reserved: %v", fields)
 			}
-			if !offered { // what is said after it has been said by now
+			if !offered { // every message after this one follows the earlier messages
 				w.rdb.Publish(t.Context(), w.prefix+":wanted:"+id, "=5 "+w.name("other"))
 			}
 			select {
@@ -189,7 +189,8 @@ func TestALockThatIsNotKeptIsNotOffered(t *testing.T) {
 	}
 }
 
-// BenchmarkWanted is the time from a call of Lock in another process until the holder is told.
+// BenchmarkWanted is the time from a call of Lock in another process until the holder's
+// channel closes.
 func BenchmarkWanted(b *testing.B) {
 	w := common(b)
 	holder, other := w.process(), w.process()

@@ -13,7 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// wire is a dialer whose connections can be made to fail on command.
+// wire is a dialer. A test can make its connections fail.
 type wire struct {
 	mu      sync.Mutex
 	conns   map[*wireConn]struct{}

@@ -37,8 +37,8 @@ func common(t testing.TB) *world {
 	return worldOf(t, srv, name)
 }
 
-// alone is a server that this test may pause, kill and reconfigure, and whose commands it
-// may count.
+// alone is a server that this test may pause, kill and reconfigure. The test may also
+// count its commands.
 func alone(t testing.TB, args ...string) *world {
 	t.Helper()
 	return worldOf(t, redistest.Start(t, redistest.Args(args...)), "interlock")
@@ -50,8 +50,8 @@ func worldOf(t testing.TB, srv *redistest.Server, prefix string) *world {
 	return &world{srv, pace.Of(t, func() error { return rdb.Ping(t.Context()).Err() }), t, rdb, prefix}
 }
 
-// store makes a store with a client of its own, as each process has. It waits for an
-// answer as long as the test does.
+// store makes a store with a separate client, like each process. It waits for an answer
+// as long as the test does.
 func (w *world) store(change ...func(*redis.Options)) *redisstore.Store {
 	w.t.Helper()
 	return w.over(w.Client(w.t, change...))
@@ -73,7 +73,7 @@ func (w *world) over(rdb redis.UniversalClient, opts ...redisstore.Option) *redi
 	return s
 }
 
-// locker makes a locker on a store, whose leases do not end during the test.
+// locker makes a locker on a store. Its leases do not end during the test.
 func (w *world) locker(s *redisstore.Store, opts ...core.LockerOption) *core.Locker {
 	w.t.Helper()
 	l, err := core.New(s, append([]core.LockerOption{core.Watchdog(w.Holds())}, opts...)...)
@@ -90,13 +90,13 @@ func (w *world) locker(s *redisstore.Store, opts ...core.LockerOption) *core.Loc
 	return l
 }
 
-// process makes a locker with a client and a store of its own.
+// process makes a locker with a separate client and store.
 func (w *world) process(opts ...core.LockerOption) *core.Locker {
 	w.t.Helper()
 	return w.locker(w.store(), opts...)
 }
 
-// bounded is a context for what has to come.
+// bounded is a context for waits that have to end.
 func (w *world) bounded() context.Context {
 	ctx, cancel := context.WithTimeout(w.t.Context(), w.Patience())
 	w.t.Cleanup(cancel)
@@ -183,7 +183,7 @@ func pass(ctx context.Context, l *core.Locker, key string, opts ...core.Option) 
 	return err
 }
 
-// want waits for the outcome of what was begun, which has to come without an error.
+// want waits for the outcome of a call under way, and requires that it has no error.
 func (w *world) want(what string, done <-chan error) {
 	w.t.Helper()
 	select {
@@ -242,7 +242,7 @@ func (w *world) free(s *redisstore.Store, key, owner string) error {
 func (w *world) deadline() time.Time { return time.Now().Add(w.Patience()) }
 
 // together has n callers ask for the locks k0, k1 and so on while the server is paused, so
-// that their requests meet, and returns what they got.
+// that their requests meet, and returns their results.
 func (w *world) together(s *redisstore.Store, n int) (replies []driver.Reply, errs []error) {
 	w.t.Helper()
 	replies, errs = make([]driver.Reply, n), make([]error, n)

@@ -29,8 +29,8 @@ import (
 const patience = 15 * time.Second
 
 // Run tests a server. It calls open once or more often for each part of the contract, from
-// several goroutines; each call returns a connection of its own to one and the same server,
-// and closes it in t.Cleanup. Every part uses names of its own.
+// several goroutines; each call returns a new connection to one and the same server, and
+// closes it in t.Cleanup. Every part uses separate names.
 func Run(t *testing.T, open func(t *testing.T) casstore.Server) {
 	t.Helper()
 	t.Run("server", func(t *testing.T) {
@@ -111,8 +111,8 @@ func (s *suite) del(name string) casstore.Op {
 	return casstore.Op{Name: s.prefix + name, Delete: true}
 }
 
-// done commits a transaction whose conditions must hold, and returns the revision of its
-// first operation.
+// done commits a transaction, requires that its conditions hold, and returns the
+// revision of its first operation.
 func (s *suite) done(conditions []casstore.Condition, ops ...casstore.Op) casstore.Revision {
 	s.Helper()
 	answer := s.commit(casstore.Txn{If: conditions, Then: ops})
@@ -125,7 +125,7 @@ func (s *suite) done(conditions []casstore.Condition, ops ...casstore.Op) cassto
 	return answer.Written[0]
 }
 
-// refused commits a transaction whose conditions must not hold.
+// refused commits a transaction, and requires that its conditions do not hold.
 func (s *suite) refused(conditions []casstore.Condition, ops ...casstore.Op) {
 	s.Helper()
 	if answer := s.commit(casstore.Txn{If: conditions, Then: ops}); answer.Done || len(answer.Written) > 0 {

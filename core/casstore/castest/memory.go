@@ -25,7 +25,7 @@ type Memory struct {
 	commits  int
 }
 
-// watcher is a watch of a [Memory]. The mutex of the Memory guards what it has to report.
+// watcher is a watch of a [Memory]. The mutex of the Memory guards its pending reports.
 type watcher struct {
 	prefix  string
 	reports [][]casstore.Change
@@ -179,8 +179,8 @@ type Fault struct {
 	Lost, Unanswered bool
 	// Broken says that the caller gets an error at once. Of a watch, it fails.
 	Broken bool
-	// Unsent says that the transaction is not sent, and that its caller is told so at once
-	// by an error that matches driver.ErrNotReady.
+	// Unsent says that the transaction is not sent, and that its caller gets an error that
+	// matches driver.ErrNotReady at once.
 	Unsent bool
 	// Settled says that the answer is an error that matches casstore.ErrSettled. The server
 	// has executed the transaction, unless it is Lost.

@@ -1,8 +1,7 @@
-// Package redisfence keeps values in Redis that refuse what an outdated holder of a
-// lock writes; package fencing says why. A value is a hash. One of its fields,
-// [Field], is the greatest token that has claimed the value. Claim a value when you
-// read it in order to change it. A write succeeds only for the token that claimed
-// the value:
+// Package redisfence keeps values in Redis that refuse the writes of an outdated holder of a lock;
+// package fencing says why. A value is a hash. One of its fields, [Field], is the greatest token
+// that has claimed the value. Claim a value when you read it in order to change it. A write
+// succeeds only for the token that claimed the value:
 //
 //	values := redisfence.New(rdb)
 //	hold := redisfence.Hold{Key: "account:42", Token: lease.Token()}
@@ -62,21 +61,20 @@ var (
 	writeScript = newScript(writeSource)
 )
 
-// newScript makes a script. Its name, by which Redis knows it, is an SHA-1, which protects
-// nothing.
+// newScript makes a script. Redis names it by its SHA-1, which protects nothing.
 func newScript(source string) (s *redis.Script) {
 	fips140.WithoutEnforcement(func() { s = redis.NewScript(source) })
 	return s
 }
 
-// Hold is a value whose lock the caller holds, and the fencing token of the lock
-// ([core.Lease.Token]).
+// Hold is a value and the fencing token of its lock ([core.Lease.Token]). The caller
+// holds the lock.
 type Hold struct {
 	Key   string // the value's in Redis
 	Token int64
 }
 
-// Change is what is to be written to a value.
+// Change is a value and the fields to write to it.
 type Change struct {
 	Hold
 	// Set has the fields to write; all other fields stay. It must not contain
@@ -95,10 +93,9 @@ func New(rdb redis.UniversalClient) *Values { return &Values{rdb} }
 // in the order of holds and do not contain [Field]. A value that does not exist is
 // empty, and is claimed for ten minutes: a [Values.Write] creates it.
 //
-// Its error matches [fencing.ErrStale] if a larger token has claimed one of the
-// values (the same token may claim again), [core.ErrConfig] for a token below 1,
-// the cause of ctx if ctx has ended, and [core.ErrUnavailable] if Redis did not
-// answer or refused.
+// Its error matches [fencing.ErrStale] if a larger token has claimed a value (the same
+// token may claim again), [core.ErrConfig] for a token below 1, the cause of ctx if ctx
+// has ended, and [core.ErrUnavailable] if Redis did not answer or refused.
 func (v *Values) Claim(ctx context.Context, holds ...Hold) ([]map[string]string, error) {
 	keys, args := make([]string, len(holds)), make([]any, 1, len(holds)+1)
 	args[0] = absent.Milliseconds()
@@ -133,19 +130,19 @@ func (v *Values) Claim(ctx context.Context, holds ...Hold) ([]map[string]string,
 }
 
 // Write writes values that were claimed for the same tokens, all or none. It goes
-// on when ctx ends, because otherwise the caller would not know what was written;
-// the fence keeps a late write out. It waits for Redis for at most ten seconds.
+// on when ctx ends, because otherwise the caller would not know the outcome; the fence
+// keeps a late write out. It waits for Redis for at most ten seconds.
 //
-// Its error matches [fencing.ErrStale] if one of the values is not claimed for its
-// token any more, [core.ErrConfig] for a token below 1 or a change of [Field], and
+// Its error matches [fencing.ErrStale] if a value is not claimed for its token any
+// more, [core.ErrConfig] for a token below 1 or a change of [Field], and
 // [core.ErrUnavailable] if Redis refused. In these cases nothing was written. It
 // matches [ErrOutcomeUnknown] if Redis did not answer.
 func (v *Values) Write(ctx context.Context, changes ...Change) error {
 	return v.write(ctx, "claimed", changes)
 }
 
-// Set claims values and writes them without reading them: for a change that
-// replaces a value without regard to what it was. Otherwise it works as [Values.Write].
+// Set claims values and writes them without reading them: for a change that replaces a
+// value without regard to its contents. Otherwise it works as [Values.Write].
 func (v *Values) Set(ctx context.Context, changes ...Change) error {
 	return v.write(ctx, "any", changes)
 }
@@ -172,8 +169,8 @@ func (v *Values) write(ctx context.Context, which string, changes []Change) erro
 }
 
 // once runs the script that writes. If its reply is lost it is not sent again: by
-// then another token may have claimed the value, and the second try would report
-// as refused what the first one has done.
+// then another token may have claimed the value, and the second try would report a
+// refusal although the first has written.
 func (v *Values) once(ctx context.Context, holds []Hold, args []any) ([]any, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), writeTimeout)
 	defer cancel()

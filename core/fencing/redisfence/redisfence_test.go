@@ -56,7 +56,7 @@ func TestOnlyTheLatestTokenClaimsAndWrites(t *testing.T) {
 	if err := v.Write(t.Context(), change("k", 5, fields{"a": "1", "b": "\x00\xff"})); err != nil {
 		t.Fatal(err)
 	}
-	// Its own holder may come again, and another field stays what it was.
+	// Its own holder may come again, and another field stays the same.
 	if read, err := v.Claim(t.Context(), hold("k", 5)); err != nil || !maps.Equal(read[0], fields{"a": "1", "b": "\x00\xff"}) {
 		t.Errorf("claim again: %q, %v", read, err)
 	}
@@ -129,14 +129,14 @@ func TestAHolderThatWakesBehindItsSuccessorsRead(t *testing.T) {
 	for name, c := range map[string]struct {
 		read  func(*redisfence.Values, redisfence.Hold) error
 		write func(*redisfence.Values, redisfence.Change) error
-		lost  bool // the update of a holder that was told it is done
+		lost  bool // the update of a holder that got no error
 	}{
 		"claimed when read": {
 			func(v *redisfence.Values, h redisfence.Hold) error { _, err := v.Claim(t.Context(), h); return err },
 			func(v *redisfence.Values, c redisfence.Change) error { return v.Write(t.Context(), c) },
 			false,
 		},
-		// The wrong way shows what the claim is for.
+		// The wrong way shows the purpose of the claim.
 		"checked when written": {
 			func(*redisfence.Values, redisfence.Hold) error { return nil }, // reads, and writes nothing
 			func(v *redisfence.Values, c redisfence.Change) error { return v.Set(t.Context(), c) },
@@ -164,8 +164,8 @@ func TestAHolderThatWakesBehindItsSuccessorsRead(t *testing.T) {
 	}
 }
 
-// When the data is gone the claim is gone, and what was read is not to be relied
-// on: neither if it stays away, nor if it comes back from a backup.
+// When the data is gone the claim is gone, and an earlier read is not to be relied on:
+// neither if it stays away, nor if it comes back from a backup.
 func TestAClaimDoesNotSurviveTheData(t *testing.T) {
 	v, rdb := open(t)
 	if _, err := v.Claim(t.Context(), hold("k", 6)); err != nil {

@@ -26,8 +26,8 @@ const (
 	// the handler or from this module. A guard calls it with the outcome of each request, before
 	// Guard.Do returns:
 	//
-	//   - a refusal whose Ran is false: the guard refused, and its handler did not run;
-	//   - a refusal whose Ran is true: the handler ran, and the lease was lost before it had
+	//   - a refusal with Ran false: the guard refused, and its handler did not run;
+	//   - a refusal with Ran true: the handler ran, and the lease was lost before it had
 	//     answered;
 	//   - nil: the handler ran, and the answer is the handler's own.
 	//
@@ -36,9 +36,10 @@ const (
 	// function of the guard that panics before the handler (a KeyFunc, for example) counts as a
 	// refusal. The function is safe for concurrent use and does not block.
 	Reporter
-	// Paired marks the context of a release that leaves in one pipeline with another request,
-	// which the caller waits for anyway. Such a release is not left to a goroutine of its own
-	// (core.AnswerFirst): the goroutine would send it alone, and the caller would save nothing.
+	// Paired marks the context of a release that shares a pipeline with another request. The
+	// caller waits for that request anyway. Such a release must not move to a separate
+	// goroutine (core.AnswerFirst): the pipelined release costs no extra time, and the
+	// goroutine would send it alone.
 	Paired
 )
 

@@ -77,7 +77,7 @@ func (c *Clock) Time(i Instant) time.Time {
 
 // Drift returns by how much a client shortens a lease, because two clocks do not run
 // at the same rate: 1 % of the lease and 2 ms (Redlock, "Is the algorithm
-// asynchronous?"; the figures are those of its reference implementations).
+// asynchronous?"; the figures are from its reference implementations).
 func Drift(lease time.Duration) time.Duration {
 	return lease/100 + 2*time.Millisecond
 }

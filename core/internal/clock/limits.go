@@ -15,9 +15,9 @@ const (
 	day = 24 * time.Hour
 )
 
-// Limits returns what is wrong with a duration that an option was given; it is empty if the
-// duration is within its limits. least is 0 for an option that takes no negative value, and 1
-// for an option that takes positive values only.
+// Limits describes the fault of a duration given to an option; it returns an empty text if
+// the duration is within its limits. least is 0 for an option that takes no negative value,
+// and 1 for an option that takes positive values only.
 func Limits(d, least, most time.Duration) string {
 	switch {
 	case d > most:

@@ -1,5 +1,5 @@
-// Package ident makes the names by which the parts of a process are told apart from
-// those of all other processes.
+// Package ident makes names for the parts of a process that differ from the names in
+// all other processes.
 package ident
 
 import (

@@ -8,25 +8,25 @@ import (
 	"github.com/interlock-go/interlock/core/internal/pgpool"
 )
 
-// What stands beside an error of package driver is an error of its own, and the last: logs have the
-// root cause of an error (observe.RootCause).
+// An error of package driver is joined with a second, separate error. It is the last, since logs
+// have the root cause of an error (observe.RootCause).
 var (
-	// errCollided is what becomes of a try that another transaction was in the way of.
+	// errCollided is the outcome of a try that collided with another transaction.
 	errCollided = errors.New("interlock: another transaction changed the row of the lock")
-	// errShut is what becomes of a request to a store that was closed.
+	// errShut is the outcome of a request to a store that was closed.
 	errShut = fmt.Errorf("%w: %w", driver.ErrUnavailable, errors.New("the store is closed"))
-	// errFull is what becomes of a request that finds the queue full.
+	// errFull is the outcome of a request that finds the queue full.
 	errFull = fmt.Errorf("%w: %w", driver.ErrUnavailable, errors.New("too many requests wait for PostgreSQL"))
-	// errUnwanted is what becomes of a request that no caller waits for any more when
-	// its turn comes, or whose time has ended.
+	// errUnwanted is the outcome of a request if no caller waits for it any more when its
+	// turn comes, or its time has ended.
 	errUnwanted = fmt.Errorf("%w: %w", driver.ErrNotReady, errors.New("not sent in time"))
-	// errTable says what to do about an answer.
+	// errTable has the advice for an answer.
 	errTable = errors.New("the table of the locks is missing, or not of this version; its schema creates it")
-	// errNoAnswer is what a caller is told that leaves a renewal or a release.
+	// errNoAnswer is the error for a caller that leaves a renewal or a release.
 	errNoAnswer = fmt.Errorf("%w: %w", driver.ErrUnavailable, errors.New("no answer in time"))
 )
 
-// fate is what is known of a try that has ended with an error.
+// fate is the state of knowledge about a try that has ended with an error.
 type fate int
 
 const (
@@ -37,7 +37,7 @@ const (
 	refused              // not executed, nor will it be
 )
 
-// fateOf says what is known of a try that has ended with an error. sent says that its
+// fateOf returns the fate of a try that has ended with an error. sent says that its
 // statement has left for the server.
 //
 // A transaction that ends with an error is rolled back. The exceptions are errors with
@@ -69,9 +69,9 @@ func fateOf(err error, sent bool) fate {
 	return refused
 }
 
-// internal reports whether the server answers that it has failed at something of its own: a
-// lack of resources (class 53), of the system (58), or a defect (XX). The caller waits for such
-// a server, but not for a full disk (53100), which lasts.
+// internal reports whether the server answers that it has failed by itself: a lack of resources
+// (class 53), of the system (58), or a defect (XX). The caller waits for such a server, but not
+// for a full disk (53100), which lasts.
 func internal(state string) bool {
 	if len(state) != 5 || state == "53100" {
 		return false

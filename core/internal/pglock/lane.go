@@ -39,13 +39,13 @@ type lane struct {
 
 	mu     sync.Mutex
 	queue  []*request
-	idle   []*worker // whose goroutines wait
+	idle   []*worker // their goroutines wait
 	busy   int       // workers that are not idle
 	closed bool
 	ended  sync.WaitGroup
 }
 
-// worker is a goroutine that sends statements, and what it needs for that.
+// worker is a goroutine that sends statements, and its buffers.
 type worker struct {
 	lane  *lane
 	wake  chan struct{} // holds a token once the worker was taken out of idle
@@ -98,7 +98,7 @@ func (l *lane) dispatch() {
 	l.ended.Go(w.run)
 }
 
-// run sends what is queued until nothing is for a while.
+// run sends queued requests until there are none for a while.
 func (w *worker) run() {
 	defer w.giveBack()
 	timer := time.NewTimer(workerLinger)
@@ -124,12 +124,12 @@ func (w *worker) run() {
 type step int
 
 const (
-	sends step = iota // what it has taken from the queue
+	sends step = iota // the requests that it has taken from the queue
 	rests             // there is nothing to send
 	ends              // nor will there be
 )
 
-// next gives a worker what is queued.
+// next gives a worker the queued requests.
 func (l *lane) next(w *worker) step {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -202,7 +202,7 @@ func (l *lane) rest(w *worker, timer *time.Timer) bool {
 	return true
 }
 
-// exec sends the batch and tells each request what has become of it.
+// exec sends the batch and gives each request its outcome.
 //
 // The context is the statement's own. If a caller's ended it, database/sql would close the
 // connection.
@@ -279,9 +279,9 @@ func (w *worker) send(ctx context.Context) error {
 		s.trips.Note(time.Since(now)) // it does not wait for the disk
 	}
 	if err == nil && ctx.Err() != nil {
-		// A driver may ask the server to cancel a statement whose time has ended, and take
-		// the answer that then comes. PostgreSQL gives a success for a transaction whose
-		// wait for a synchronous standby was cancelled.
+		// A driver may ask the server to cancel a statement after the end of its time, and take
+		// the answer that then comes. PostgreSQL gives a success for a transaction if its wait
+		// for a synchronous standby was cancelled.
 		err = ctx.Err()
 	}
 	return err

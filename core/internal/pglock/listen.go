@@ -22,7 +22,7 @@ type Listener interface {
 
 const (
 	// proveEvery is how often a message of this process itself has to prove that
-	// announcements are heard, while lockers wait; proveWithin is in what time. Behind a
+	// announcements are heard, while lockers wait; proveWithin is in what time. With a
 	// pooler that gives each transaction another connection, LISTEN succeeds and hears
 	// nothing.
 	proveEvery  = 10 * time.Second
@@ -36,7 +36,7 @@ const (
 	proofWord = "proof"
 )
 
-// proof is what is known of whether announcements are heard.
+// proof is the evidence that announcements are heard.
 type proof struct {
 	listens bool      // the Listener says that it hears
 	holds   bool      // the last proof was heard

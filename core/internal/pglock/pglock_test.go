@@ -38,7 +38,7 @@ func TestFates(t *testing.T) {
 		err  error
 		sent bool
 		want fate
-		as   error // what the caller gets
+		as   error // the caller's result
 	}{
 		{broken, false, unsent, driver.ErrUnavailable},
 		{broken, true, unknown, driver.ErrUnavailable},
@@ -108,8 +108,8 @@ func TestStatementsNameTheTable(t *testing.T) {
 	}
 }
 
-// What one statement has is of one kind, with one request for a key; a request that is to
-// go alone goes alone; and a request that no caller waits for is not sent.
+// The requests of one statement are of one kind, with one request for a key; a request
+// that is to go alone goes alone; and a request that no caller waits for is not sent.
 func TestBatches(t *testing.T) {
 	l := &lane{}
 	w := &worker{lane: l, keys: map[string]struct{}{}}
@@ -128,7 +128,7 @@ func TestBatches(t *testing.T) {
 	add(acquires, "alone", func(r *request) { r.alone = true })
 	add(acquires, "c")
 	add(releases, "left", func(r *request) { r.state.Store(stateLeft) }) // it releases, also without a caller
-	// The second try of a release whose first took all the time that it had.
+	// The second try of a release after the first took all its time.
 	add(releases, "again", func(r *request) { r.stubborn, r.tries, r.deadline = true, 1, time.Now().Add(-time.Second) })
 	add(releases, "given up", func(r *request) { r.stubborn, r.tries, r.deadline = true, 2, time.Now().Add(-time.Second) })
 	var got []string
@@ -153,8 +153,8 @@ func TestBatches(t *testing.T) {
 // quiet is a Listener that hears nothing.
 type quiet struct{ Listener }
 
-// What a store announces about a release is understood by the others: who is next, unless
-// that is too long, and that to look is all there is to do where the release is not known.
+// Other stores understand the announcement of a release. It names the next lockers, unless
+// the list is too long. If the release is not known, it only asks the others to look.
 func TestAnnouncementsOfReleases(t *testing.T) {
 	var announced []string
 	s := New(nil, Config{Listen: quiet{}, Announce: func(message string) { announced = append(announced, message) }})

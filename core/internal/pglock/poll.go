@@ -43,8 +43,8 @@ func (w *watches) look() {
 	}
 }
 
-// due returns the topics to look at now, or how long to wait for the next; a negative time
-// if there are none, with which the poller ends.
+// due returns the topics to look at now, or how long to wait for the next; if there are
+// none, the time is negative and the poller ends.
 func (w *watches) due(now time.Time) (due []*topic, wait time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -55,7 +55,7 @@ func (w *watches) due(now time.Time) (due []*topic, wait time.Duration) {
 	w.prove(now)
 	wait = heardLatest
 	for _, t := range w.topics {
-		// What is due a moment later goes with it.
+		// A topic that is due a moment later goes with it.
 		if left := t.due.Sub(now); left > lookSoonest/4 {
 			wait = min(wait, left)
 		} else if len(due) < maxLooked {
@@ -148,8 +148,8 @@ func (w *watches) found(t *topic, r row, now time.Time) {
 			if r.free {
 				w.tell(x, driver.Signal{Next: r.list})
 			} else {
-				// The lock has its next owner already, and it is no more in the list
-				// whose turn was before that one's.
+				// The lock has its next owner already. The locker with the turn before that is no more
+				// in the list.
 				w.tell(x, driver.Signal{})
 			}
 		case r.lapsed && r.token != x.lapsed:

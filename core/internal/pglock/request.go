@@ -11,7 +11,8 @@ import (
 )
 
 const (
-	// maxTries is how often a request is sent whose try failed, unless it is stubborn.
+	// maxTries is how often a request is sent again after a failed try, unless it is
+	// stubborn.
 	maxTries = 3
 	// maxCollisions is how often it is sent again because another transaction was in the
 	// way, or had locked the row for too long.
@@ -101,7 +102,7 @@ func (r *request) tried(err error, sent bool) {
 		again = !r.alone && pgpool.MayBeOnes(err)
 		r.alone = true
 	case collided:
-		r.alone = r.alone || isLockTimeout(err) // whose row it was is not known
+		r.alone = r.alone || isLockTimeout(err) // it is not known which row it was
 		r.collisions++
 		again = r.collisions < maxCollisions || r.stubborn && !r.deadline.IsZero()
 	case notReady:
@@ -110,7 +111,7 @@ func (r *request) tried(err error, sent bool) {
 		r.tries++
 	case unsent, unknown:
 		r.ambiguous = r.ambiguous || f == unknown
-		r.alone = r.alone || pgpool.MayBeOnes(err) // a damaged row fails what is beside it
+		r.alone = r.alone || pgpool.MayBeOnes(err) // a damaged row fails the requests in the same statement
 		r.tries++
 		again = (r.stubborn && !r.deadline.IsZero() || r.tries < maxTries) && !r.once
 	}
@@ -174,9 +175,9 @@ func (r *request) wait(ctx context.Context, deadline time.Time) bool {
 }
 
 // unwanted reports whether a request that waits for a statement is to be finished instead
-// of sent. A request that asks for something new is, once its caller has left: what it
-// would take would have to be given up again. A release is, once its time has ended: its
-// caller then has it done later.
+// of sent. A request that asks for something new is, once its caller has left: its lock
+// would have to be given up again. A release is, once its time has ended: its caller then
+// has it done later.
 func (r *request) unwanted(now time.Time) bool {
 	return r.asks && r.state.Load() == stateLeft || !r.repeats() && !r.deadline.IsZero() && now.After(r.deadline)
 }

@@ -33,8 +33,8 @@ const (
 	// maxRenewing the same for the renewals of watchdogs, which no other request delays.
 	maxWorkers  = 4
 	maxRenewing = 2
-	// amplePool is from how many connections of a limited pool on the store keeps
-	// what it needs while it is busy.
+	// amplePool is a size of a limited pool. In a pool of that size or more a busy store
+	// keeps its connections.
 	amplePool = 2 * (maxWorkers + maxRenewing)
 )
 
@@ -65,7 +65,7 @@ type Config struct {
 	Sweep time.Duration
 }
 
-// withDefaults replaces what is not set.
+// withDefaults replaces the fields that are not set.
 func (c Config) withDefaults() Config {
 	if c.Table == "" {
 		c.Table = DefaultTable
@@ -115,7 +115,7 @@ var _ driver.Store = (*Store)(nil)
 // The store uses up to six connections while it is busy, and two more from time to time. It
 // keeps none between two statements where [pgpool.Limit] says that the pool is small.
 // Callers that hold connections of the same pool while they wait for a lock can keep them
-// from it: give the store a pool of its own, or one without a limit.
+// from it: give the store a separate pool, or a pool without a limit.
 func New(db *sql.DB, cfg Config) *Store {
 	s := &Store{db: db, set: cfg.withDefaults(), stop: make(chan struct{})}
 	s.text.Init(func(fit func(string) string) *statements { return statementsFor(s.set.Table, fit) })
@@ -125,8 +125,8 @@ func New(db *sql.DB, cfg Config) *Store {
 	return s
 }
 
-// Close ends what the store does in the background. Requests under way get their
-// answers, within [Config.Timeout]; requests that come later get an error that matches
+// Close ends the background work of the store. Requests under way get their answers,
+// within [Config.Timeout]; requests that come later get an error that matches
 // [driver.ErrUnavailable]. It does not close the database. A second call returns nil, too.
 func (s *Store) Close() error {
 	s.mu.Lock()
@@ -221,7 +221,7 @@ func pending(ctx context.Context) error {
 	return driver.ErrPending
 }
 
-// reply makes the caller's reply of what the statement returned.
+// reply makes the caller's reply from the result of the statement.
 func (r *request) reply() (driver.Reply, error) {
 	rep := driver.Reply{Sent: r.sent, Ambiguous: r.ambiguous}
 	a := r.answer
@@ -267,7 +267,7 @@ func (s *Store) Release(_ context.Context, ask driver.ReleaseRequest) (waiting s
 		}
 		return r.answer.list, nil
 	case r.ambiguous:
-		// "Not the owner" after a try whose reply was lost: that try released it.
+		// "Not the owner" after an earlier try with a lost reply: that try released it.
 		s.watches.uncertain(ask.Key)
 		return "", nil
 	}

@@ -13,8 +13,8 @@ import (
 )
 
 const (
-	// sweepKey is the key of the lock under which one process at a time deletes old
-	// rows. No request has a zero byte in a key of that form.
+	// sweepKey is the key of a lock. Its holder, one process at a time, deletes old rows.
+	// No request has a zero byte in a key of that form.
 	sweepKey = "\x00interlock sweep\x00"
 	// sweepPages is how many pages of the table one statement reads, and sweepRows how
 	// many rows it deletes at the most.

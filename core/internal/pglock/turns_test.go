@@ -8,8 +8,8 @@ import (
 	_ "github.com/interlock-go/interlock/internal/bubble"
 )
 
-// Patience is for three round trips. A locker that looks for releases, or is told late,
-// needs more than the way to the server.
+// Patience is for three round trips. A locker that looks for releases, or gets their
+// announcements late, needs more than the way to the server.
 func TestTheRoundTripHasWhatPassesUntilAReleaseIsNoticed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const near, far = 300 * time.Microsecond, 60 * time.Millisecond

@@ -23,7 +23,7 @@ const (
 // watches wakes the lockers of this process that wait for locks. A release through this
 // store wakes them directly. Releases by other processes are heard ([Listener]), or seen by a
 // look (poll.go): the row says when waiting lockers were last to look, and it stays. So
-// nothing is lost over a failure. A watcher is told about a release once.
+// nothing is lost over a failure. A watcher gets each release once.
 type watches struct {
 	store  *Store
 	sooner chan struct{} // holds a token if a topic is due earlier than the poller thinks
@@ -47,13 +47,13 @@ type topic struct {
 	due           time.Time // when to look again
 }
 
-// watcher is what it takes to tell a locker of each event once.
+// watcher is the state for waking a locker once for each event.
 type watcher struct {
 	wake    func(driver.Signal)
 	since   time.Time // earlier events are known
-	called  int64     // the last release that it was told about
-	lapsed  int64     // the last token about whose end it was told
-	missing bool      // it was told that there is no row
+	called  int64     // the last release that it was woken for
+	lapsed  int64     // the last token with an end that it was woken for
+	missing bool      // it was woken because there is no row
 }
 
 // telling is a signal for a watcher.
@@ -71,8 +71,8 @@ func (w *watches) init(s *Store) {
 func hashOf(key string) string { return ident.Hash(key) }
 
 // do calls f with the mutex held, and sends the signals that f has collected when the
-// mutex is free again. The watchers take locks of their own, under which they may call
-// watches.
+// mutex is free again. The watchers take their own locks, and may call watches under
+// them.
 func (w *watches) do(f func()) {
 	w.mu.Lock()
 	f()
@@ -101,7 +101,7 @@ func (w *watches) watch(key string, since time.Time, wake func(driver.Signal)) (
 		w.topics[key], w.hashed[t.hash] = t, t
 	}
 	t.watchers[x] = struct{}{}
-	// With what was on its way before it began, it may have missed a message.
+	// It may have missed a message that was on its way before it began.
 	t.soon(now)
 	if !w.looking {
 		w.looking = true
@@ -176,8 +176,8 @@ func (w *watches) announced(t *topic, called int64, list string) {
 	w.hurry()
 }
 
-// tellAll wakes the watchers of a topic, since it is not known what has happened. Called
-// with w.mu held.
+// tellAll wakes the watchers of a topic, since the event is not known. Called with w.mu
+// held.
 func (w *watches) tellAll(t *topic) {
 	for x := range t.watchers {
 		w.tell(x, driver.Signal{})

@@ -1,5 +1,5 @@
-// Package pgpool has what the stores on PostgreSQL need from a pool of connections:
-// how many it has, and which of them are of no use.
+// Package pgpool answers the questions of the stores on PostgreSQL about a pool of
+// connections: its size, and which connections are of no use.
 package pgpool
 
 import (
@@ -46,7 +46,7 @@ func MayBeOnes(err error) bool {
 	return true
 }
 
-// ErrReadOnly says the same where only reading was asked for: what was read may be old.
+// ErrReadOnly says the same where only reading was asked for: the data may be old.
 var ErrReadOnly error = readOnlyError{}
 
 type readOnlyError struct{}
@@ -73,7 +73,7 @@ func On(ctx context.Context, db *sql.DB, do func(*sql.Conn) error) error {
 	return err
 }
 
-// retire ends the connection on which it runs, unless transactions of it may write, or it
+// retire ends the connection that it runs on, unless transactions of it may write, or it
 // is new.
 const retire = `SELECT pg_terminate_backend(pg_backend_pid())
 FROM pg_stat_get_activity(pg_backend_pid()) AS own
@@ -81,8 +81,8 @@ WHERE current_setting('transaction_read_only')::boolean
 	AND own.backend_start < clock_timestamp() - interval '1 second'`
 
 // Retire ends a connection that only reads, and reports whether it did: then the pool
-// connects anew. Such a connection was made before a failover, to what is a standby now,
-// and answers for as long as that runs.
+// connects anew. Such a connection was made before a failover. Its server is a standby now, and
+// answers for as long as it runs.
 //
 // The server ends it. Closing it on this side gives it back where a [sql.DB] is on another
 // pool, as the pool of pgx, and where a pooler is in between. A connection that is younger than
@@ -92,7 +92,7 @@ func Retire(ctx context.Context, conn *sql.Conn) bool {
 	if err := conn.QueryRowContext(ctx, retire).Scan(&told); errors.Is(err, sql.ErrNoRows) {
 		return false
 	}
-	// The answer is most often the error with which the server ends the connection.
+	// The answer is most often the error of the server that ends the connection.
 	Discard(conn)
 	return true
 }

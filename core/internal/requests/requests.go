@@ -1,6 +1,6 @@
-// Package requests gives functions of the application a request with slices of its own. A
-// KeyFunc, a Scope or a Fingerprint function may sort them and write to them. The handler, and the
-// engine that has yet to hash the body, see the request as it came.
+// Package requests gives functions of the application a request with copied slices. A KeyFunc, a
+// Scope or a Fingerprint function may sort them and write to them. The handler, and the engine
+// that has yet to hash the body, see the request as it came.
 package requests
 
 import (

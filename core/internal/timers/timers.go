@@ -22,17 +22,17 @@ const Linger = time.Second
 // The owner sets the exported fields before the first call of a method and does not
 // change them. All methods are safe for concurrent use.
 //
-// Lock order: the mutex under which the owner schedules, then the Scheduler's. The
-// Scheduler calls Serve without its mutex, and Go with it.
+// Lock order: the owner's mutex for scheduling, then the Scheduler's. The Scheduler
+// calls Serve without its mutex, and Go with it.
 type Scheduler[T Item] struct {
 	// Clock tells the time.
 	Clock *clock.Clock
-	// Go runs a function on a goroutine of its own.
+	// Go runs a function on a new goroutine.
 	Go func(func())
-	// Serve does what is due at the time now. The Scheduler has taken the items out.
-	// Serve schedules again those that have another event. Between the two, another
-	// goroutine may have scheduled or cancelled an item, so Serve looks at each under
-	// the owner's mutex. Serve must not keep batch, and delays all other events as
+	// Serve handles the items that are due at the time now. The Scheduler has taken the
+	// items out. Serve schedules an item again if it has another event. Between the two,
+	// another goroutine may have scheduled or cancelled an item, so Serve looks at each
+	// under the owner's mutex. Serve must not keep batch, and delays all other events as
 	// long as it runs.
 	Serve func(batch []T, now clock.Instant)
 
@@ -89,8 +89,8 @@ func (s *Scheduler[T]) Stop() (dropped []T) {
 	return s.events.clear()
 }
 
-// Items returns the items that have an event, in no order. One that Serve has got at
-// this moment is not among them.
+// Items returns the items that have an event, in no order. An item that Serve has got
+// at this moment is not among them.
 func (s *Scheduler[T]) Items() []T {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -151,7 +151,7 @@ func (s *Scheduler[T]) take(batch []T, now clock.Instant) (due []T, pause time.D
 	s.idle = len(batch) == 0 && s.events.len() == 0
 	switch {
 	case len(batch) > 0:
-		s.wakeAt = 0 // what is scheduled now is looked at before the sleep
+		s.wakeAt = 0 // an item that is scheduled now is looked at before the sleep
 	case s.idle:
 		s.wakeAt = now.Add(Linger)
 	default:

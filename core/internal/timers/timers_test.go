@@ -329,8 +329,8 @@ func TestStopWhileServing(t *testing.T) {
 	})
 }
 
-// Several goroutines schedule and cancel at random. What stays scheduled is served
-// at its time, the rest is not.
+// Several goroutines schedule and cancel at random. A scheduled item is served at its
+// time, a cancelled one is not.
 func TestAnyOrderOfSchedulesAndCancelsIsServedAsTheLastSays(t *testing.T) {
 	for seed := range uint64(seeds) {
 		synctest.Test(t, func(t *testing.T) {

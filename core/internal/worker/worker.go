@@ -88,7 +88,7 @@ func (q *Queue) put(c *call) (wait bool) {
 	return q.late == 0
 }
 
-// work calls a function, and then those that wait.
+// work calls a function, and then the waiting ones.
 func (q *Queue) work(c *call) {
 	for c != nil {
 		c = q.call(c)

@@ -8,7 +8,7 @@
 -- ARGV[2] channel
 -- ARGV[3] PUBLISH or SPUBLISH
 --
--- Returns 'abandoned', 'unannounced' if the waiting duplicates could not be told, or 'lost' if
+-- Returns 'abandoned', 'unannounced' if the waiting duplicates were not notified, or 'lost' if
 -- there is no claim of the token.
 local r = redis.call('HMGET', KEYS[1], 't', 's', 'w', 'g')
 if r[1] ~= ARGV[1] or r[2] ~= 'c' then

@@ -1,4 +1,4 @@
--- Claims the record of an idempotency key, or tells what there is.
+-- Claims the record of an idempotency key, or returns its state.
 --
 -- KEYS[1] record  hash: v version, t token (- after the claim that took over was given
 --                 up; the one before it lapsed), f fingerprint, g generation, s state
@@ -11,9 +11,9 @@
 -- ARGV[3] lease, in ms
 -- ARGV[4] how long the record is kept, in ms
 -- ARGV[5] 1: mark from the start, and take over nothing that lapsed
--- ARGV[6] 1: the duplicate will wait, and wants to be told the end
--- ARGV[7] 1: return the response, 0: return whose it is, since HMGET t r comes
---         right behind: copying a response through Lua takes twice as long as
+-- ARGV[6] 1: the duplicate will wait, and wants a notice of the end
+-- ARGV[7] 1: return the response, 0: return its token, since HMGET t r comes
+--         right after: copying a response through Lua takes twice as long as
 --         all the rest, and this is the script that every replay runs. Request.pair
 --         (package rediswire) sets it for each try
 --

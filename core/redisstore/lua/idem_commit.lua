@@ -7,13 +7,13 @@
 -- ARGV[3] generation
 -- ARGV[4] d, or x if there is no response to store
 -- ARGV[5] response
--- ARGV[6] how long the record is kept, in ms; what was promised is not shortened
+-- ARGV[6] how long the record is kept, in ms; an earlier promise is not shortened
 -- ARGV[7] channel
 -- ARGV[8] PUBLISH or SPUBLISH
 -- ARGV[9] how long the tombstone is kept, in ms
 --
 -- Returns {'commit', state, ...}: stored, unannounced if it is stored and the waiting
--- duplicates could not be told, or what there is of another token: in-flight | completed,
+-- duplicates were not notified, or the state of another token: in-flight | completed,
 -- response | unavailable | mismatch. The lease does not matter: as long as no other attempt
 -- has taken over, the answer counts. Nor does it matter that the record is gone (the server
 -- lost it) or has no owner (the attempt that took over gave the claim up): then this is the

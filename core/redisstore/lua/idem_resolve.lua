@@ -1,10 +1,10 @@
--- Settles a record whose outcome is unknown, by what an operator has found out.
+-- Settles a record with an unknown outcome, by the findings of an operator.
 --
 -- KEYS[1] record
 -- KEYS[2] tombstone, only if one is wanted
 -- ARGV[1] token, a new one: the attempt that had the claim can change nothing any more
 -- ARGV[2] response; empty: there was no effect, and the record goes
--- ARGV[3] how long the record is kept, in ms; what was promised is not shortened
+-- ARGV[3] how long the record is kept, in ms; an earlier promise is not shortened
 -- ARGV[4] 1: a claim that lapsed is unknown also if it is not marked
 -- ARGV[5] how long the tombstone is kept, in ms
 --
