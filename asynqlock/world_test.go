@@ -20,7 +20,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// patience is for what takes no time on an idle machine.
+// patience bounds events that take no time on an idle machine.
 const patience = 30 * time.Second
 
 // world is a Redis with queues, and a store with locks and records.
@@ -72,7 +72,7 @@ func eventually(t *testing.T, ok func() error) {
 	}
 }
 
-// server is what a process has. It ends with the test, if not before.
+// server is the equipment of a process. It ends with the test, if not before.
 type server struct {
 	*asynq.Server
 	once sync.Once

@@ -105,8 +105,8 @@ func TestTheDefaultRunTakesHalfAnHourAtMost(t *testing.T) {
 	var sum time.Duration
 	for round := range o.rounds {
 		for _, c := range o.plan(round) {
-			// Setting up 100,000 locks takes the longest; half a second is what
-			// cells take on average.
+			// Setting up 100,000 locks takes the longest; half a second is the average of
+			// cells.
 			sum += c.warmUp() + c.Window + 500*time.Millisecond
 		}
 	}

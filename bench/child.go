@@ -40,7 +40,7 @@ func (c *cell) name() string { return c.Row + "/" + c.Library }
 // warmUp is the time before the window.
 func (c *cell) warmUp() time.Duration { return min(c.Window/5, time.Second) }
 
-// result is what a process measured, and after merge what a cell did.
+// result has the measurements of a process, and after merge of a cell.
 type result struct {
 	Elapsed    time.Duration `json:",omitzero"`
 	Shares     []int64       `json:",omitzero"` // sections of each goroutine

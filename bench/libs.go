@@ -20,7 +20,7 @@ import (
 )
 
 // locks is a library as a workload sees it. g is the goroutine that calls, k the
-// number of the key. What lock returns goes to unlock; it is an any because a
+// number of the key. The result of lock goes to unlock; it is an any because a
 // pointer in an interface costs no allocation, and allocations are measured.
 type locks interface {
 	lock(ctx context.Context, g, k int) (held any, err error)

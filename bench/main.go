@@ -26,8 +26,8 @@ import (
 	"time"
 )
 
-// exitViolation says that a lock let two in, which is the only thing that a
-// script has to notice: slowness, and what could not be run, is in the table.
+// exitViolation says that a lock let two in, which is the only thing that a script
+// has to notice: slowness and cells that could not be run are in the table.
 // exitUsage is about the harness itself.
 const (
 	exitViolation = 1
@@ -139,7 +139,7 @@ func (o *options) run(out, errs io.Writer) error {
 	} else {
 		var whole bool
 		if r, whole = o.measure(cells, errs); !whole {
-			o.save, o.pictures, o.page = "", "", "" // the report of what there is so far
+			o.save, o.pictures, o.page = "", "", "" // the report so far
 		}
 		if err := r.save(o.save); err != nil {
 			return err

@@ -146,8 +146,8 @@ var lucky = []struct {
 	{"the other half", 1, chart.Deep},
 }
 
-// split returns what part of the sections each part of the goroutines had, in
-// percent; nil if there were none.
+// split returns the share of the sections of each part of the goroutines, in percent; nil
+// without sections.
 func split(shares []int64) []float64 {
 	sorted := slices.Sorted(slices.Values(shares))
 	slices.Reverse(sorted)

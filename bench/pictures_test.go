@@ -202,7 +202,7 @@ func TestAReportIsTheSameFromItsFile(t *testing.T) {
 	}
 }
 
-// What -only runs, or a first look, is no replacement for the pictures of a whole run.
+// A run with -only, or a first look, is no replacement for the pictures of a whole run.
 func TestAPartOfARunReplacesNothingUnlessAsked(t *testing.T) {
 	var said bytes.Buffer
 	if o, ok := parse(nil, &said); !ok || o.save == "" || o.pictures == "" {

@@ -26,8 +26,8 @@ func perSection(total float64, window time.Duration, r *result) float64 {
 	return total / window.Seconds() / throughput(r)
 }
 
-// What a section costs: Redis's commands and CPU, and the CPU and allocations of
-// the clients. Waiting is paid for by the goroutine that gets in.
+// The cost of a section: Redis's commands and CPU, and the CPU and allocations of the
+// clients. Waiting is paid for by the goroutine that gets in.
 func commandsEach(r *result) float64 { return perSection(float64(r.Commands), r.Window, r) }
 func redisCPUEach(r *result) float64 { return perSection(float64(r.RedisCPU), r.Window, r) }
 func cpuEach(r *result) float64      { return perSection(float64(r.CPU), r.Elapsed, r) }
@@ -62,7 +62,7 @@ func failures(r *result) float64   { return float64(r.Errors + int64(r.Stuck)) }
 func lost(r *result) float64       { return float64(r.Lost) }
 func goroutines(r *result) float64 { return float64(r.Goroutines) }
 
-// What a held lock takes. Stacks are apart from the heap: goroutines have them.
+// The memory of a held lock. Stacks are apart from the heap: goroutines have them.
 func heapEach(r *result) float64       { return float64(r.Heap) / float64(r.Held) }
 func stackEach(r *result) float64      { return float64(r.Stack) / float64(r.Held) }
 func goroutinesEach(r *result) float64 { return float64(r.Goroutines) / float64(r.Held) }
@@ -96,7 +96,7 @@ type column struct {
 	format func(float64) string
 }
 
-// worst marks what must not be hidden by a median: the greatest of all rounds.
+// worst marks a value that a median must not hide: the greatest of all rounds.
 var worst = map[string]bool{"starved": true, "violations": true, "lost": true, "errors": true}
 
 // The columns, by kind of workload.
@@ -188,13 +188,13 @@ func short(d time.Duration) string {
 	return fmt.Sprint(int64(d), " ns")
 }
 
-// report is what all rounds measured, by row and library.
+// report has the measurements of all rounds, by row and library.
 type report struct {
 	about string // how it was measured, and where
 	cells map[string]map[string]*outcome
 }
 
-// outcome is what came of a cell in all rounds.
+// outcome is the outcome of a cell in all rounds.
 type outcome struct {
 	rounds []*result
 	failed int
@@ -214,7 +214,7 @@ func about(ctx context.Context, rounds int, span, way time.Duration) string {
 		rounds, span, runtime.Version(), runtime.GOOS, runtime.GOARCH, runtime.GOMAXPROCS(0), way)
 }
 
-// add takes what came of a cell in a round; a nil result is a failure.
+// add takes the result of a cell in a round; a nil result is a failure.
 func (r *report) add(row, library string, res *result) {
 	if r.cells[row] == nil {
 		r.cells[row] = map[string]*outcome{}
@@ -336,7 +336,7 @@ func (r *report) writeTable(out *strings.Builder) {
 	}
 }
 
-// writeErrors says what went wrong in the cells of a row.
+// writeErrors lists the errors in the cells of a row.
 func (r *report) writeErrors(out *strings.Builder, row *row) {
 	for _, library := range row.libraries {
 		o := r.cells[row.name][library]

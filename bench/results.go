@@ -10,8 +10,8 @@ import (
 	"slices"
 )
 
-// saved is what a run measured, as a file keeps it: all of it, so that a report
-// made from it is the report of the run, also where later reports show more.
+// saved has the measurements of a run, as a file keeps them: all of it, so that a report made
+// from it is the report of the run, also where later reports show more.
 type saved struct {
 	About string
 	Cells []savedCell
@@ -56,7 +56,7 @@ func (r *report) save(path string) error {
 	return os.WriteFile(path, text.Bytes(), 0o644)
 }
 
-// loadReport reads what save has written.
+// loadReport reads a file of save.
 func loadReport(path string) (*report, error) {
 	text, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {

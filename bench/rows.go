@@ -21,7 +21,7 @@ var peers = []string{redsync, redislock, rueidislock}
 type row struct {
 	name      string
 	title     string
-	kind      func(*child) // what a process does; see work.go
+	kind      func(*child) // work of a process; see work.go
 	libraries []string
 	processes int
 	workers   int // goroutines of each process, or locks that it holds

@@ -198,13 +198,13 @@ func (p *process) expect(ctx context.Context, word string, within time.Duration)
 	return err
 }
 
-// said is the end of what a process that has ended wrote about itself.
+// said is the end of the output of a process that has ended.
 func (p *process) said() string {
 	text := strings.TrimSpace(p.log.String())
 	return text[max(0, len(text)-500):]
 }
 
-// merge adds what one more process of the cell measured.
+// merge adds the measurements of one more process of the cell.
 func (r *result) merge(o *result) {
 	r.ByProcess = append(r.ByProcess, o.sections())
 	r.Elapsed = max(r.Elapsed, o.Elapsed)

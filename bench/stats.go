@@ -59,7 +59,7 @@ func (h *hist) MarshalJSON() ([]byte, error) {
 	return json.Marshal(list)
 }
 
-// UnmarshalJSON reads what MarshalJSON wrote.
+// UnmarshalJSON reads the output of MarshalJSON.
 func (h *hist) UnmarshalJSON(text []byte) error {
 	var list []uint32
 	if err := json.Unmarshal(text, &list); err != nil {

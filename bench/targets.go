@@ -112,7 +112,7 @@ func even(row string) target {
 func percent(v float64) string { return fmt.Sprintf("%.2f %%", v) }
 func ratio3(v float64) string  { return fmt.Sprintf("%.3f", v) }
 
-// verdict is a target and what came of it.
+// verdict is a target and its result.
 type verdict struct {
 	measured, bound float64
 	against         string  // the best of the reference

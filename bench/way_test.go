@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// What goes over the way arrives whole, in order and no earlier than the way takes. Pieces
-// that follow one another do not wait for one another.
+// Data on the way arrives whole, in order and no earlier than the way takes. Pieces that
+// follow one another do not wait for one another.
 func TestTheWayDelaysEachPieceByTheSameTime(t *testing.T) {
 	const way, pieces = 300 * time.Millisecond, 20
 	server := listen(t)

@@ -66,7 +66,7 @@ func (c *child) sections() {
 	c.collect(crew)
 }
 
-// chooser returns what chooses a goroutine's next key.
+// chooser returns the function that chooses a goroutine's next key.
 func (c *child) chooser(g int) func() int {
 	switch c.row.keys {
 	case 1:
@@ -117,7 +117,7 @@ func (c *child) section(w *worker, g, key int, who int64) {
 func (c *child) hold() {
 	n := c.row.keys
 	held := make([]any, n)
-	ctx := context.Background() // what derives from c.ctx ends before it is looked at
+	ctx := context.Background() // contexts from c.ctx end before it is looked at
 	if h, err := c.lib.lock(ctx, 0, 0); err != nil {
 		quit(err)
 	} else if err := c.lib.unlock(0, 0, h); err != nil {

@@ -162,7 +162,7 @@ func serve(t *testing.T, server *connect.Server) *httptest.Server {
 	return srv
 }
 
-// protocols are what clients can speak.
+// protocols are the protocols of the clients.
 var protocols = map[string][]connecthttp.Option{
 	"connect":  nil,
 	"gRPC":     {connecthttp.WithGRPC()},

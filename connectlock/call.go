@@ -117,7 +117,7 @@ func toMD(h *connect.Header) metadata.MD {
 }
 
 // setMD sets metadata in a header. Values that were set before are replaced: a retry hint
-// that is given twice is none (gRFC A6).
+// that is given twice does not count (gRFC A6).
 func setMD(h *connect.Header, md metadata.MD) {
 	for key, values := range md {
 		if strings.HasSuffix(key, binary) {

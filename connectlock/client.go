@@ -140,7 +140,7 @@ func (t *tries) again() error {
 	if t.closed {
 		return connect.NewError(connect.CodeCanceled, "The call was closed.")
 	}
-	_ = t.try.Close() // its error is what ended the try
+	_ = t.try.Close() // its error ended the try
 	if info, ok := connect.CallInfoForClientContext(t.ctx); ok {
 		takeBack(info.ResponseHeader(), nil)
 		takeBack(info.ResponseTrailer(), nil)

@@ -22,8 +22,8 @@ type answered struct {
 func (a *answered) Unwrap() error              { return a.error }
 func (a *answered) GRPCStatus() *status.Status { return a.st }
 
-// inward gives a handler's error to interceptors of gRPC's. The status is what connect's
-// transports make of the error: only a connect.Error of this process has a text for the
+// inward gives a handler's error to interceptors of gRPC's. connect's transports derive
+// the status from the error: only a connect.Error of this process has a text for the
 // client.
 func inward(err error) error {
 	if err == nil {
@@ -66,7 +66,7 @@ func statusOf(e *connect.Error) *status.Status {
 // outward gives an error of gRPC's interceptors to connect: an error that they got from
 // connect as it was, and a status as a connect.Error with the same details.
 func outward(err error) error {
-	if a, own := err.(*answered); own { //nolint:errorlint // what wraps it has another status
+	if a, own := err.(*answered); own { //nolint:errorlint // an error that wraps it has another status
 		return a.error
 	}
 	var made *connect.Error // by the function of grpclock.Render, or by the transport

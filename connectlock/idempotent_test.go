@@ -71,7 +71,7 @@ func TestTheKeyIsTheFieldRequestIDOrTheHeader(t *testing.T) {
 	}
 }
 
-// What middleware in front sets is its own. Metadata of the handler belongs to the answer.
+// Metadata of the handler belongs to the answer, metadata of middleware in front does not.
 func TestResponseMetadataIsStoredWithTheAnswer(t *testing.T) {
 	store := memstore.New()
 	lock := core.Serialize(adaptertest.LockerOn(t, store), "account/{id}")

@@ -178,7 +178,7 @@ func (q request) Native() any { return q.c }
 // response, and Retry-After, in seconds, if [core.Refusal.Retryable] returns true.
 // echo's default error handler, and any other that passes the error's Message to
 // c.JSON, sends problem details (RFC 9457) of type urn:interlock:problem:<reason>
-// with fixed text and their own Content-Type, or what [core.Refusal.Profile] names.
+// with fixed text and their own Content-Type, or the form of [core.Refusal.Profile].
 //
 // If the client has left ([reason.Canceled]), the error has code 499, and
 // Problem marks the response as committed, so that nothing is written. Problem is

@@ -22,7 +22,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// newEcho is an application that does not print what tests do on purpose.
+// newEcho is an application that does not print the deliberate errors of tests.
 func newEcho() *echo.Echo {
 	e := echo.New()
 	e.Logger.SetOutput(io.Discard)

@@ -139,7 +139,7 @@ func TestAnAnswerThatTheHandlerDidNotWriteIsLogged(t *testing.T) {
 	}
 }
 
-// What a hook from in front does to the header is done again for a replay.
+// A hook from in front changes the header again for a replay.
 func TestHooksFromInFrontRunForEachResponse(t *testing.T) {
 	n := 0
 	_, srv := serveRoute(t, func(c echo.Context) error {

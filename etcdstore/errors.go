@@ -10,9 +10,9 @@ import (
 	"github.com/interlock-go/interlock/core/driver"
 )
 
-// meanings says what an error of etcd means for a transaction. After an error that is not
-// listed, also one of the network, the transaction may be executed at any later time. The
-// places are in server/etcdserver of etcd 3.7.
+// meanings has the meaning of each error of etcd for a transaction. After an error that
+// is not listed, also one of the network, the transaction may be executed at any later
+// time. The places are in server/etcdserver of etcd 3.7.
 var meanings = []struct {
 	err   error
 	means error

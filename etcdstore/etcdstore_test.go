@@ -238,7 +238,7 @@ func TestARequestWhoseCallerHasLeftIsNotSent(t *testing.T) {
 	})
 }
 
-// etcd without space refuses what writes. A release only deletes.
+// etcd without space refuses writes. A release only deletes.
 func TestWithoutSpaceARequestThatOnlyDeletesGoesApart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &sender{}

@@ -46,7 +46,7 @@ type lanes struct {
 	mu      sync.Mutex
 	waiting []*request
 	busy    int  // lanes that send
-	apart   bool // what writes, and what does not, share no transaction
+	apart   bool // requests that write and requests that read share no transaction
 }
 
 // commit sends a transaction, and waits for its answer.
@@ -59,7 +59,7 @@ func (l *lanes) commit(ctx context.Context, txn casstore.Txn) (casstore.Answer, 
 	l.waiting = append(l.waiting, r)
 	if l.busy < under {
 		l.busy++
-		go l.serve() //nolint:contextcheck // it sends what others ask for, too
+		go l.serve() //nolint:contextcheck // it sends the requests of others, too
 	}
 	l.mu.Unlock()
 	select {
@@ -78,7 +78,7 @@ func (l *lanes) commit(ctx context.Context, txn casstore.Txn) (casstore.Answer, 
 	return casstore.Answer{}, context.Cause(ctx)
 }
 
-// serve sends what waits, until nothing does.
+// serve sends waiting requests, until none waits.
 func (l *lanes) serve() {
 	for {
 		l.mu.Lock()
@@ -110,7 +110,7 @@ func (l *lanes) sendAll(batch []*request) {
 }
 
 // separate sets whether requests that write share transactions with others: etcd without
-// space refuses what writes, and still deletes.
+// space refuses writes, and still deletes.
 func (l *lanes) separate(apart bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -122,8 +122,8 @@ func (r *request) writes() bool {
 	return slices.ContainsFunc(r.txn.Then, func(op casstore.Op) bool { return !op.Delete })
 }
 
-// next takes requests that can share a transaction out of the waiting ones: none writes what
-// another one writes or compares. Called with the mutex held.
+// next takes requests that can share a transaction out of the waiting ones: none writes an
+// entry that another one writes or compares. Called with the mutex held.
 func (l *lanes) next() []*request {
 	var batch, left []*request
 	written, named := map[string]bool{}, map[string]bool{}

@@ -80,7 +80,7 @@ func (s *server) send(ctx context.Context, batch []*request) {
 
 // transact sends a transaction. Requests that share it are transactions inside of it. etcd
 // compares the conditions of all of them before it executes any: no request of a batch
-// writes what another one compares, see [lanes].
+// writes an entry that another one compares, see [lanes].
 func (s *server) transact(ctx context.Context, batch []*request) ([]casstore.Answer, error) {
 	if len(batch) == 1 {
 		cmps, then, otherwise := operations(batch[0].txn)
@@ -137,7 +137,7 @@ func operations(txn casstore.Txn) (cmps []clientv3.Cmp, then, otherwise []client
 	return cmps, then, otherwise
 }
 
-// answer is what a transaction has done, by its response.
+// answer is the result of a transaction, from its response.
 func answer(txn casstore.Txn, response *clientv3.TxnResponse, revision int64) casstore.Answer {
 	if !response.Succeeded {
 		return casstore.Answer{Read: entries(txn.Else, response.Responses)}
@@ -160,7 +160,7 @@ func answer(txn casstore.Txn, response *clientv3.TxnResponse, revision int64) ca
 	return a
 }
 
-// entries are what etcd has under some names, of which it was asked for one after the other.
+// entries are the contents of some names, in the order of the request.
 func entries(names []string, responses []*etcdserverpb.ResponseOp) []casstore.Entry {
 	list := make([]casstore.Entry, len(names))
 	for i, name := range names {

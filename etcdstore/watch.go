@@ -17,10 +17,11 @@ import (
 )
 
 const (
-	// quiet is after what time without a report a watch asks whether its member still answers.
+	// quiet is the time without a report after which a watch asks whether its member still
+	// answers.
 	quiet = 2 * time.Second
-	// deaf is after what time without an answer a watch is taken for deaf: its member hangs, or
-	// the way to it is cut off in silence.
+	// deaf is the time without an answer after which a watch is taken for deaf: its member
+	// hangs, or the way to it is cut off in silence.
 	deaf = 3 * quiet
 )
 
@@ -159,7 +160,7 @@ func fails(ctx context.Context, response clientv3.WatchResponse, ok bool) error 
 	return nil
 }
 
-// entry is what etcd has under a key.
+// entry is the content of a key.
 func entry(kv *mvccpb.KeyValue) casstore.Entry {
 	return casstore.Entry{
 		Name: string(kv.Key), Value: string(kv.Value), Revision: casstore.Revision{Number: kv.ModRevision},

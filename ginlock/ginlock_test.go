@@ -74,8 +74,8 @@ func TestKeysWithAndWithoutTheRawPath(t *testing.T) {
 	}
 	raw("a%2fb").Want(t, 200, "account/a%2Fb")
 	bare("").WantProblem(t, 400, "bad-key", "") // gin matches it
-	// The exception of the package comment: with UseRawPath gin itself takes a +
-	// for a blank where the path has a raw form. The key is of what c.Param says.
+	// The exception of the package comment: with UseRawPath gin itself takes a + for a blank
+	// where the path has a raw form. The key follows c.Param.
 	raw("a+b%2Fc").Want(t, 200, "account/a%20b%2Fc")
 }
 

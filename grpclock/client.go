@@ -185,7 +185,7 @@ func hint(method string, err error) (delay time.Duration, why reason.Reason, ok 
 // key, matches [idempotency.ErrOutcomeUnknown], and status.FromError finds the status in it. Any
 // other error is as the server sent it: the call was answered or refused, and nothing is
 // unknown. After a call without an answer, and with a key that may have been sent before, only a
-// success, a marked answer ([idempotency.ResultHeader]) or a refusal that says what became of
+// success, a marked answer ([idempotency.ResultHeader]) or a refusal that tells the outcome of
 // the key settles the call.
 func UnaryClientIdempotencyKey(methods ...string) grpc.UnaryClientInterceptor {
 	return func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoker grpc.UnaryInvoker, opts ...grpc.CallOption) error {

@@ -205,11 +205,11 @@
 //
 // # A REST gateway
 //
-// The interceptors belong to the [grpc.Server]. What calls the methods of the service
-// itself passes them: such a call has no lock and no record, and its effect happens twice.
-// The functions RegisterXxxHandlerServer of grpc-gateway do that, and
-// [Protection.Validate] does not see it. Give the gateway a connection to the server, which may be in memory
-// (package bufconn), and RegisterXxxHandler:
+// The interceptors belong to the [grpc.Server]. A direct call of the service's methods passes
+// them: such a call has no lock and no record, and its effect happens twice. The functions
+// RegisterXxxHandlerServer of grpc-gateway do that, and [Protection.Validate] does not see it.
+// Give the gateway a connection to the server, which may be in memory (package bufconn), and
+// RegisterXxxHandler:
 //
 //	err = bankpb.RegisterBankHandler(ctx, mux, conn)
 //

@@ -137,7 +137,7 @@ func dial(t testing.TB, l *bufconn.Listener, opts ...grpc.DialOption) *grpc.Clie
 	return conn
 }
 
-// refusal is what a client sees of one.
+// refusal is a refusal as a client sees it.
 type refusal struct {
 	code     codes.Code
 	reason   string

@@ -16,9 +16,9 @@ import (
 	"github.com/interlock-go/interlock/internal/adaptertest"
 )
 
-// FuzzKeys sends what a client may send. It is refused as the client's mistake, or
-// locks the key of exactly the values that the handler sees, and the key is the
-// same with either router.
+// FuzzKeys sends possible requests of a client. It is refused as the client's
+// mistake, or locks the key of exactly the values that the handler sees, and the
+// key is the same with either router.
 func FuzzKeys(f *testing.F) {
 	for _, s := range [][3]string{
 		{"/accounts/42/debit?q=1", "acme", "POST"},

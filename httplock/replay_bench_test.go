@@ -26,7 +26,7 @@ func TestMain(m *testing.M) { redistest.Main(m) }
 // BenchmarkReplay4KiB compares a replay with the least work of a service without
 // idempotency: the same response after one GET. The handlers alone, one request at
 // a time and many, and as in a service: with net/http and many clients. The two
-// take turns, so that what else the machine does hits both, and %ofGET is the
+// take turns, so that other load on the machine hits both, and %ofGET is the
 // median of the throughput's ratios.
 func BenchmarkReplay4KiB(b *testing.B) {
 	body := strings.Repeat("x", 4<<10)

@@ -63,9 +63,9 @@ import (
 //
 // After a try without an answer, and with a key that the caller or the handler around it may
 // have sent before, only the endpoint itself settles the request: by a success, by a marked
-// answer ([idempotency.ResultHeader], [idempotency.ReplayedHeader]), or by a refusal with
-// such a mark that says what became of the key. All else can come from a proxy or a login page
-// (302, 400, 403, 404, 408, 421), and leaves the outcome unknown. Endpoints that are not of this
+// answer ([idempotency.ResultHeader], [idempotency.ReplayedHeader]), or by a refusal with such a
+// mark that tells the outcome of the key. All else can come from a proxy or a login page (302,
+// 400, 403, 404, 408, 421), and leaves the outcome unknown. Endpoints that are not of this
 // module have no such mark: set Answered.
 //
 // A response is an answer when its body has been read to the end. An error of its Read is a

@@ -31,7 +31,7 @@ func Engines(engines ...*idempotency.Engine) Option {
 	}
 }
 
-// Observed adds what an [Observer] has counted. A page has one: [Handler] panics if it gets
+// Observed adds the counts of an [Observer]. A page has one: [Handler] panics if it gets
 // another one. Default: the page has no counts.
 func Observed(o *Observer) Option {
 	return func(p *page) {
@@ -57,8 +57,8 @@ type page struct {
 
 // Handler returns the page of a locker. It answers GET and HEAD on every path. With
 // the query refresh=5 a browser asks again every 5 seconds (1 to 3600). It panics if
-// locker is nil, as [core.Serialize] does for what cannot work. The package comment
-// says where to serve it.
+// locker is nil, as [core.Serialize] does for a rule that cannot work. The package
+// comment says where to serve it.
 func Handler(locker *core.Locker, opts ...Option) http.Handler {
 	if locker == nil {
 		panic(fmt.Errorf("%w: interlockdebug.Handler: locker is nil; core.New makes one", core.ErrConfig))
@@ -129,8 +129,8 @@ func wantsJSON(accept []string) bool {
 	return asJSON > asHTML
 }
 
-// appendASCII appends a text in JSON. What could deceive its reader on a terminal, such
-// as marks that change the direction of writing, is escaped.
+// appendASCII appends a text in JSON. Characters that could deceive its reader on a terminal,
+// such as marks that change the direction of writing, are escaped.
 func appendASCII(b *bytes.Buffer, text []byte) {
 	for len(text) > 0 {
 		r, n := utf8.DecodeRune(text)

@@ -90,7 +90,7 @@ func TestThePageIsAccessibleHTML(t *testing.T) {
 	l := newLocker(t, memstore.New(), core.WithObserver(o))
 	defer release(t, lock(t, l, "k"))
 	w := ask(interlockdebug.Handler(l, interlockdebug.Observed(o)), http.MethodGet, "/", "")
-	// What a browser opens and closes by itself was forgotten.
+	// Elements that a browser opens and closes by itself were forgotten.
 	open := []string{}
 	void := []string{"meta", "rect", "br"}
 	for z := html.NewTokenizer(strings.NewReader(w.Body.String())); ; {

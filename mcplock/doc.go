@@ -44,7 +44,7 @@
 // crash of the client, or [Session]. A server over stdio has one client, and can have
 // [idempotency.Global] on its own store.
 //
-// What a repetition gets:
+// The answers to a repetition:
 //
 //	a result                          the result, with "io.github.interlock-go/replayed": true in its _meta
 //	a result that the tool has built  likewise: it is an answer, such as "the account is closed"

@@ -145,7 +145,7 @@ func front(s *adaptertest.Service) mcp.Middleware {
 	}
 }
 
-// toAny decodes what JSON has made of a value.
+// toAny encodes a value as JSON and decodes it.
 func toAny[T any](v any) (to T) {
 	b, _ := json.Marshal(v)
 	_ = json.Unmarshal(b, &to)

@@ -48,7 +48,7 @@ func send(t testing.TB, session *mcp.ClientSession, name, key, args string) (*mc
 	return session.CallTool(ctx, params)
 }
 
-// told is what a result tells a model and a program.
+// told is the content of a result for a model and for a program.
 func told(result *mcp.CallToolResult, err error) string {
 	if err != nil {
 		return "error: " + err.Error()

@@ -37,7 +37,7 @@ type stored struct {
 	Error  *jsonrpc.Error      `json:"error,omitempty"`
 }
 
-// statusOf says what an answer is: done, a failure that the tool stands by, or a failure
+// statusOf classifies an answer: done, a failure that the tool stands by, or a failure
 // after which a repetition runs again. The last is every error of Go, which the SDK hides
 // in a result, and an answer that is not final: a question to the client, or the refusal
 // of another server that the tool hands on.
@@ -142,8 +142,8 @@ func (e *exact) put(r *mcp.CallToolResult) {
 	}
 }
 
-// refused makes the result of a refusal. Its text says what a model can do about the
-// refusal. rule is the rule of the call, nil for none.
+// refused makes the result of a refusal. Its text is advice to a model about the refusal.
+// rule is the rule of the call, nil for none.
 func (c *call) refused(r *core.Refusal, rule *core.Guard) *mcp.CallToolResult {
 	meta := map[string]any{"reason": string(r.Reason)}
 	said := r.Reason.Text() + " " + r.Reason.Advice()

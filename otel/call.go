@@ -26,8 +26,8 @@ const maxKeys = 16
 // core calls acquired first, with two exceptions. It can call lost before acquired,
 // or in parallel with it: the lock was granted in a queue and lost before its
 // waiter woke. It can call lost in parallel with released: a loss ends the
-// handler's context before core reports it. Therefore state alone decides what each
-// of them undoes.
+// handler's context before core reports it. Therefore state alone decides which
+// steps each of them undoes.
 type call struct {
 	observer *Observer
 	rule     *rule
@@ -185,9 +185,9 @@ func (c *call) loss(ctx context.Context, l core.Loss, err error) {
 	c.reason.Store(&l.Reason)
 	o := c.observer
 	o.instruments.lost.Add(ctx, 1, c.rule.with(attrLossReason.String(string(l.Reason))))
-	// If the lease ended at its own limit, the holder learned of it in time, and what an
-	// operator releases is no fault of the store. If the store forgot the lease or was
-	// unreachable, another holder may have had the lock.
+	// If the lease ended at its own limit, the holder learned of it in time, and a
+	// release by an operator is no fault of the store. If the store forgot the lease or
+	// was unreachable, another holder may have had the lock.
 	level := slog.LevelError
 	switch l.Reason {
 	case observe.LossExpired, observe.LossMaxHold, observe.LossClosed, observe.LossRevoked:

@@ -139,7 +139,7 @@
 // Alert on these: any interlock.lost with reason deleted, taken_over, not_owner or
 // unavailable (two handlers may have worked on one resource at once; fencing tokens
 // decide); interlock.bypassed above zero; the outcome unavailable. The reason revoked is
-// what an operator has released. For idempotent endpoints, alert on
+// a release by an operator. For idempotent endpoints, alert on
 // idempotency_outcome_unknown (an operator must find out the outcome),
 // idempotency_unavailable and pending.
 //

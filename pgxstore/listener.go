@@ -29,8 +29,8 @@ const (
 	// closeWait bounds the end of a connection.
 	closeWait = time.Second
 
-	// minPause and maxPause are the first and the longest pause before the next
-	// connection, deafPause the pause after a connection that hears nothing.
+	// minPause and maxPause are the first and the longest pause before the next connection,
+	// deafPause the pause after a connection that receives nothing.
 	minPause  = 100 * time.Millisecond
 	maxPause  = 10 * time.Second
 	deafPause = time.Minute
@@ -39,9 +39,9 @@ const (
 	maxChannel = 63
 )
 
-// Listener hears the notifications of a database (LISTEN). Each call of [Listener.Listen]
-// has one connection, made as the pool makes its own, but outside of the pool. A
-// Listener is safe for concurrent use.
+// Listener receives the notifications of a database (LISTEN). Each call of
+// [Listener.Listen] has one connection, made as the pool makes its own, but outside of
+// the pool. A Listener is safe for concurrent use.
 //
 // PgBouncer in transaction mode accepts LISTEN, and delivers no notification. There the
 // pool of a Listener has to connect to PostgreSQL itself, which may be another pool than
@@ -108,10 +108,10 @@ func NewListener(pool *pgxpool.Pool, opts ...ListenerOption) (*Listener, error) 
 //
 // It calls state(true) when it has begun to receive, also after each reconnect:
 // earlier notifications may have been lost, and the caller looks for their changes.
-// It calls state(false) when it finds that it hears nothing: the caller then asks
-// from time to time. Until the first call of state the caller does the same. Both
-// functions are called one at a time, from the goroutine of Listen, and have to
-// return soon.
+// It calls state(false) when it finds that it receives nothing: the caller then
+// asks from time to time. Until the first call of state the caller does the same.
+// Both functions are called one at a time, from the goroutine of Listen, and have
+// to return soon.
 //
 // The channel has 1 to 63 bytes, or Listen returns [driver.ErrConfig]. Its case counts.
 func (l *Listener) Listen(ctx context.Context, channel string, hear func(payload string), state func(listening bool)) error {

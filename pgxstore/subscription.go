@@ -16,7 +16,7 @@ var (
 	// errDeaf says that the listener did not receive its own message, on a connection that
 	// has never delivered a message.
 	errDeaf = errors.New("the listener does not hear its own message")
-	// errLost says the same of a connection that it did hear.
+	// errLost says the same of a connection that has delivered one.
 	errLost = errors.New("the listener does not hear its own message any more")
 	// errUnsent says that the message could not be sent.
 	errUnsent = errors.New("the listener could not send its own message")
@@ -29,12 +29,12 @@ type subscription struct {
 	hear    func(payload string)
 	state   func(listening bool)
 
-	told, listening bool // what state was called with, if it was
+	told, listening bool // whether state was called, and its last argument
 	complained      bool // the log says that it does not listen
-	deaf            int  // connections in a row that heard nothing
+	deaf            int  // connections in a row that delivered nothing
 }
 
-// tell tells the caller whether the listener hears, where that has changed.
+// tell tells the caller whether the listener receives notifications, if that has changed.
 func (s *subscription) tell(listening bool) {
 	if s.told && s.listening == listening {
 		return
@@ -75,7 +75,7 @@ func (s *subscription) run(ctx context.Context) error {
 	}
 	defer disconnect(ctx, conn)
 
-	// The listener proves itself on a channel that no other process hears. Where the
+	// The listener proves itself on a channel that no other process listens to. Where the
 	// connection is shared (a pooler), other clients hear nothing of it either.
 	probe := "interlock_probe_" + strings.ToLower(rand.Text())
 	if err := execute(ctx, conn, "LISTEN "+probe); err != nil {
@@ -118,8 +118,8 @@ func (s *subscription) run(ctx context.Context) error {
 	}
 }
 
-// prove has the listener send itself a message, and waits for it. The notifications
-// that come meanwhile are heard as ever.
+// prove has the listener send itself a message, and waits for it. Notifications that come
+// meanwhile are received as ever.
 func (s *subscription) prove(ctx context.Context, conn *pgx.Conn, probe string) error {
 	token := rand.Text()
 	hearing, stop := context.WithCancel(ctx)
@@ -136,7 +136,7 @@ func (s *subscription) prove(ctx context.Context, conn *pgx.Conn, probe string) 
 			defer timer.Stop()
 			select {
 			case <-timer.C:
-			case <-hearing.Done(): // heard, most likely
+			case <-hearing.Done(): // received, most likely
 			}
 		}
 	}()

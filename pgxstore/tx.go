@@ -153,8 +153,8 @@ func (v *view) SendBatch(ctx context.Context, batch *pgx.Batch) (results pgx.Bat
 	return results
 }
 
-// LargeObjects asks the server once, since only a transaction that pgx has begun has
-// them. The statement that begins it is none.
+// LargeObjects asks the server once, since only a transaction that pgx has begun has them.
+// The statement that begins it does not count.
 func (v *view) LargeObjects() (objects pgx.LargeObjects) {
 	err := v.on(func(conn *pgx.Conn) error {
 		tx, err := conn.BeginTx(context.Background(), pgx.TxOptions{BeginQuery: "-- no statement"})

@@ -123,7 +123,7 @@ func (p *pods) stored(url string) string {
 	return string(data)
 }
 
-// answer is what a client got, and when.
+// answer is the answer to a client, and its time.
 type answer struct {
 	*http.Response
 	body string

@@ -53,7 +53,7 @@ type request struct {
 	asked time.Time // when it was asked to stop
 }
 
-// lock does what tusd does with a Locker: it ends the context when it has the lock.
+// lock uses a Locker as tusd does: it ends the context when it has the lock.
 func lock(t *testing.T, uploads *tuslock.Locker, id string, limit time.Duration) (*request, error) {
 	t.Helper()
 	l, err := uploads.NewLock(id)
@@ -210,7 +210,7 @@ func TestANewerRequestTakesThePlaceOfTheRequestBefore(t *testing.T) {
 func TestTheUploadsOfAKilledProcessAreFreeWhenTheirLeasesEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memstore.New()
-		store.Take(key, 10*time.Second) // by a process that does not renew, and does not hear
+		store.Take(key, 10*time.Second) // by a process that does not renew, and does not listen
 		begin := time.Now()
 		r := mustLock(t, newUploads(t, store))
 		if took := time.Since(begin); took < 10*time.Second || took > 11*time.Second {

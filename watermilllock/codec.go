@@ -33,8 +33,8 @@ func marshal(v any) ([]byte, error) {
 	return nil, fmt.Errorf("watermilllock: a value of type %T", v)
 }
 
-// unmarshal decodes messages that were produced. No data at all is no message: what an
-// operator resolves a message with.
+// unmarshal decodes messages that were produced. Empty data means no messages: an operator
+// resolves a message with empty data.
 func unmarshal(data []byte, v any) error {
 	messages, ok := v.(*message.Messages)
 	if !ok {

@@ -22,7 +22,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// patience is for what takes no time on an idle machine.
+// patience bounds events that take no time on an idle machine.
 const patience = 30 * time.Second
 
 // world is a Pub/Sub, and a store with locks and records.

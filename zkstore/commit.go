@@ -192,7 +192,7 @@ type step struct {
 	then int // the place of the operation in the transaction; -1 for a condition, or a part of one
 }
 
-// plan is what ZooKeeper has to do for a transaction.
+// plan is the work of ZooKeeper for a transaction.
 type plan struct {
 	checks []check // of nodes that no step is about
 	steps  []step
@@ -245,8 +245,8 @@ func (p *plan) unchanged(name string, n node, then int, acl []zk.ACL) {
 	}
 }
 
-// correct makes what a transaction has failed for want of. Called after a transaction that
-// was not executed.
+// correct makes the missing nodes that a transaction has failed for. Called after a
+// transaction that was not executed.
 func (c *commit) correct(ctx context.Context, o outcome) error {
 	switch _, creates := o.wrong.op.(*zk.CreateRequest); {
 	case o.wrong.name == c.root.name:

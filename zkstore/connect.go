@@ -26,8 +26,9 @@ const (
 	lastGreeting  = 10 * time.Second
 	// round is the pause before all members are tried again.
 	round = 50 * time.Millisecond
-	// giveUp is after what time without a connection the client drops its requests, and looks
-	// whether it was closed. Then it waits for a second: longer than an election should last.
+	// giveUp is the time without a connection after which the client drops its requests, and
+	// looks whether it was closed. Then it waits for a second: longer than an election should
+	// last.
 	giveUp = 3 * time.Second
 )
 

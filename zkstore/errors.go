@@ -10,10 +10,10 @@ import (
 	"github.com/interlock-go/interlock/core/driver"
 )
 
-// meanings says what an error of ZooKeeper, or of its client, means for a transaction. After
-// an error that is not listed the transaction may be executed at any later time: so are lost
-// connections and sessions, and zk.ErrShortBuffer, which the client also returns for an answer
-// that it cannot read.
+// meanings has the meaning of each error of ZooKeeper, or of its client, for a transaction.
+// After an error that is not listed the transaction may be executed at any later time: so are
+// lost connections and sessions, and zk.ErrShortBuffer, which the client also returns for an
+// answer that it cannot read.
 var meanings = []struct {
 	err   error
 	means error

@@ -78,7 +78,7 @@ func (l *lanes) multi(ctx context.Context, root *root, epoch int32, p plan) outc
 	return outcome{err: context.Cause(ctx)}
 }
 
-// serve sends what waits, until nothing does.
+// serve sends waiting requests, until none waits.
 func (l *lanes) serve() {
 	for {
 		l.mu.Lock()

@@ -160,7 +160,7 @@ func TestRequestsThatCompareTheSameShareATransaction(t *testing.T) {
 					synctest.Wait()
 				}
 				all.Wait()
-				want := map[int]int{1: under, 10: 1, 2: 1} // nine requests and what five of them compare; one request
+				want := map[int]int{1: under, 10: 1, 2: 1} // nine requests and the conditions of five of them; one request
 				if mistaken {
 					want[4] = 1 // the others again
 				}

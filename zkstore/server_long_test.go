@@ -29,8 +29,8 @@ func startServer(t *testing.T) string {
 	return addr
 }
 
-// startOn starts a ZooKeeper of one member on a directory, and returns its address, and what
-// ends it before the test does.
+// startOn starts a ZooKeeper of one member on a directory, and returns its address, and a
+// function that ends it before the test does.
 func startOn(t *testing.T, dir string) (address string, kill func()) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")

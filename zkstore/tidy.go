@@ -43,8 +43,8 @@ func (s *Store) tidy() {
 }
 
 // tidyOnce deletes the nodes that have been no entries since the last time, when the epochs
-// were these. What fails is done the next time. It returns how many nodes it has deleted below
-// one root at most.
+// were these. Failed deletions are done the next time. It returns how many nodes it has
+// deleted below one root at most.
 func (s *Store) tidyOnce(last map[string]int64) (most int) {
 	for _, r := range s.server.opened() {
 		now, deleted, err := s.server.tidyRoot(s.done, r, last[r.name])

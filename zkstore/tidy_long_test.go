@@ -140,7 +140,7 @@ func TestNodesThatStayAreLogged(t *testing.T) {
 	}
 }
 
-// packets counts what a client sends.
+// packets counts the packets of a client.
 type packets struct {
 	net.Conn
 	sent *atomic.Int64
@@ -212,7 +212,7 @@ func TestTheContractIsKeptWhileNodesAreDeleted(t *testing.T) {
 		last := int64(0)
 		for ctx.Err() == nil {
 			before := last
-			last, _, _ = s.tidyRoot(ctx, r, last) // what fails is tried again
+			last, _, _ = s.tidyRoot(ctx, r, last) // failed deletions are tried again
 			if before != 0 && last > before {
 				tidied++
 			}

@@ -16,7 +16,7 @@ const (
 	remembers = 10_000
 )
 
-// view is what several reads have found, all of one moment.
+// view is the result of several reads, all of one moment.
 type view struct {
 	nodes map[string]node
 	lists [][]casstore.Entry
@@ -196,7 +196,7 @@ func ahead(order []string, read map[string]node) []string {
 	return names
 }
 
-// remembered returns what a node was when it was seen last in an epoch.
+// remembered returns the last state of a node in an epoch.
 func (r *root) remembered(name string, in epoch) (node, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -204,8 +204,8 @@ func (r *root) remembered(name string, in epoch) (node, bool) {
 	return n, ok && r.seenIn == in
 }
 
-// learned notes what a node is that was read in an epoch, or written in it. A node that is not
-// there is not remembered: most of those are never asked for again.
+// learned notes the state of a node that was read in an epoch, or written in it. A node that
+// is not there is not remembered: most of those are never asked for again.
 func (r *root) learned(name string, n node, in epoch) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -16,7 +16,7 @@ import (
 	"github.com/interlock-go/interlock/core/casstore"
 )
 
-// errWatchEnded is what a watch fails with when its session has ended.
+// errWatchEnded is the error of a watch when its session has ended.
 var errWatchEnded = errors.New("zkstore: the watch has ended")
 
 // watched is a node that is watched. A watch of ZooKeeper fires once: then the node is read
@@ -164,7 +164,7 @@ func (w *watching) getWatched(name string) (node, <-chan zk.Event, error) {
 	}
 }
 
-// armed is what a watch has found that has not fired: it is as it was.
+// armed is the finding of a watch that has not fired: it is as it was.
 type armed struct {
 	node  node
 	below []string

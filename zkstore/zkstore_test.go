@@ -74,7 +74,7 @@ func TestTheRootCauseSaysWhy(t *testing.T) {
 	}
 }
 
-// live and dead are nodes that are entries, and that are none.
+// live and dead are nodes that are entries, and other nodes.
 func live(number int64, version int32, value string) node {
 	return node{there: true, live: true, number: number, version: version, value: value}
 }

@@ -110,7 +110,7 @@ func (b *barPlot) labelStyle(i int) draw.TextStyle {
 	return style
 }
 
-// label is what stands at the end of a bar.
+// label is the text at the end of a bar.
 func (b *barPlot) label(i int) string {
 	if len(b.Bars[i].Parts) == 0 && b.Bars[i].Label == "" {
 		return "no figure"

@@ -115,8 +115,7 @@ func background(c draw.Canvas) {
 	c.Stroke(p)
 }
 
-// heading writes what stands above the panels, and returns its height and where it
-// ends on the right.
+// heading writes the text above the panels, and returns its height and its right end.
 func (f *Figure) heading(c draw.Canvas) (height, right vg.Length) {
 	line := func(style draw.TextStyle, text string, distance vg.Length) {
 		style.YAlign = draw.YTop

@@ -44,8 +44,8 @@ type Point struct{ X, Y float64 }
 func (l *Lines) head() string { return l.Head }
 
 func (l *Lines) plot() (*plot.Plot, error) {
-	// What an axis cannot show is no point of a line, and a line without a point
-	// is no line.
+	// A value that an axis cannot show is no point of a line, and a line without a point is
+	// no line.
 	shown := &linePlot{named: l.Named}
 	for _, s := range l.Series {
 		s.Points = slices.DeleteFunc(slices.Clone(s.Points), func(p Point) bool {

@@ -188,7 +188,7 @@ func (c *calibration) contended() error {
 	return nil
 }
 
-// response is what a record keeps.
+// response is the content of a record.
 var response = []byte(strings.Repeat("x", responseSize))
 
 // records measures requests of an idempotent endpoint: fresh ones, then the same
@@ -278,8 +278,8 @@ func (c *calibration) request(s idempotency.Store, run string, i int64, replay b
 	return err
 }
 
-// memory measures what held locks, and the fences they leave, take in Redis and
-// in the process.
+// memory measures the memory of held locks, and of the fences they leave, in Redis and in the
+// process.
 func (c *calibration) memory() error {
 	const locks = 100_000
 	f, err := newFleet(c.ctx, 1, c.d.open)

@@ -11,7 +11,7 @@ import (
 	"github.com/interlock-go/interlock/core"
 )
 
-// workload is what each of many processes does over and over: lock, hold, release.
+// workload is the work that each of many processes repeats: lock, hold, release.
 type workload struct {
 	processes int
 	callers   int           // of each process, at a time
@@ -115,7 +115,7 @@ func (f *fleet) stop(ctx context.Context) error {
 	}))
 }
 
-// outcome is what a workload did between two moments.
+// outcome is the work of a workload between two moments.
 type outcome struct {
 	elapsed  time.Duration
 	sections float64

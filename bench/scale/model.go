@@ -10,7 +10,7 @@ import (
 // because no other code needs them.
 const (
 	turnTime  = 20 * time.Millisecond // for how long a process passes a lock among its own callers
-	grace     = 5 * time.Millisecond  // what a waiting process leaves each one before it
+	grace     = 5 * time.Millisecond  // left by a waiting process to each one before it
 	listRoom  = 63                    // lockers in the list of those waiting
 	idBytes   = 32                    // of a locker's id
 	nameBytes = idBytes + len("~a")   // of a locker in the list
@@ -32,9 +32,9 @@ const (
 	cmdReplay  = 3 // EVALSHA HMGET, then HMGET
 )
 
-// pairCommands is what a lock and its release cost where no other caller wants the
-// key, if as many requests share a call as share says (1 on a Cluster): EVALSHA
-// and TIME are per call.
+// pairCommands is the cost of a lock and its release where no other caller wants
+// the key, if as many requests share a call as share says (1 on a Cluster):
+// EVALSHA and TIME are per call.
 func pairCommands(share float64) float64 { return 6 + 3/share }
 
 // shortTurn is the least that a section costs if each of several processes wants the
@@ -48,9 +48,9 @@ func shortTurn(cluster bool) int {
 	return cmdEnlist + cmdPass + cmdOffer + cmdKeep + cmdTell
 }
 
-// fullTurn is what a turn costs if each of n processes always has callers for
-// the key: the release that enters its process again and, where the lock is not offered,
-// the grant and the early tries.
+// fullTurn is the cost of a turn if each of n processes always has callers for the key:
+// the release that enters its process again and, where the lock is not offered, the
+// grant and the early tries.
 func fullTurn(n int, turn time.Duration, cluster bool) float64 {
 	if !cluster {
 		return cmdPass + cmdOffer + cmdKeep + cmdTell + cmdFence
@@ -86,8 +86,8 @@ func pairBytes(key int, cluster bool) (in, out float64) {
 	return float64(acquire + release), float64(len(":1790000000000000\r\n") + len(":1\r\n"))
 }
 
-// messageBytes is what an announcement is on the wire to each subscribed process,
-// if so many processes wait.
+// messageBytes is the size of an announcement on the wire to each subscribed process, if so
+// many processes wait.
 func messageBytes(key, listed int, cluster bool) int {
 	kind := len("message")
 	if cluster {
@@ -96,7 +96,7 @@ func messageBytes(key, listed int, cluster bool) int {
 	return wire(kind, key+len("interlock:{}:free"), max(0, listed*(nameBytes+1)-1))
 }
 
-// offerBytes is what an offer is on the wire to the process that gets the lock by it.
+// offerBytes is the size of an offer on the wire to the process that gets the lock by it.
 func offerBytes(key int) int {
 	return wire(len("message"), len("interlock:wanted:")+idBytes, len("=1790000000000000+ ")+key+len("interlock:{}"))
 }

@@ -99,7 +99,7 @@ type load struct {
 	memory    float64
 	releases  float64       // DEL, which only a release does where no other process waits
 	messages  float64       // PUBLISH and SPUBLISH
-	ownOutput float64       // what INFO itself has told
+	ownOutput float64       // the output of INFO itself
 	client    time.Duration // CPU time of this process
 }
 
@@ -118,7 +118,7 @@ func (d *deployment) read(ctx context.Context) (l load, err error) {
 	return l, err
 }
 
-// take adds a line of INFO. Lines that are no numbers are none of those wanted.
+// take adds a line of INFO. Lines without numbers are not wanted.
 func (l *load) take(name, value string) {
 	if command, ok := strings.CutPrefix(name, "cmdstat_"); ok {
 		// cmdstat_evalsha:calls=12,usec=345,...

@@ -10,7 +10,7 @@ import (
 const (
 	exactly = 0.02 // counts
 	nearly  = 0.10 // counts over a time
-	roughly = 0.30 // what depends on when a busy machine wakes whom
+	roughly = 0.30 // values that depend on the scheduler of a busy machine
 	loosely = 0.50 // times, which such a machine only makes longer
 )
 

@@ -42,9 +42,9 @@ type command struct {
 	lists string
 	// offline says that the command needs no Redis, and takes no flags for it.
 	offline bool
-	// words are what completion offers as first argument.
+	// words are the first arguments that completion offers.
 	words []string
-	// setup defines the command's own flags, and returns what carries it out.
+	// setup defines the command's own flags, and returns the function that carries it out.
 	setup func(fs *flag.FlagSet) action
 }
 
@@ -55,7 +55,7 @@ type action func(ctx context.Context, c *call) error
 type call struct {
 	cmd    *command
 	args   []string // of the command
-	after  []string // what followed the argument of a command that is dashed
+	after  []string // rest after the argument of a dashed command
 	conn   *connection
 	json   bool
 	action action
@@ -99,7 +99,7 @@ func (c *call) parse(args []string) (*command, error) {
 	return nil, usageError("unknown command %q; interlock -h lists the commands", args[0])
 }
 
-// parseCommand reads what follows the name of a command.
+// parseCommand reads the arguments after the name of a command.
 func (c *call) parseCommand(cmd *command, args []string) (*command, error) {
 	own := c.flags(cmd.name)
 	c.cmd, c.action = cmd, cmd.setup(own)
@@ -191,7 +191,8 @@ func (c *call) onlyKey() (string, error) {
 	return c.key()
 }
 
-// fleet opens what reads and repairs the locks. Its connections end with the call.
+// fleet opens the [fleet.Fleet], which reads and repairs the locks. Its connections end with
+// the call.
 func (c *call) fleet(opts ...fleet.Option) (*fleet.Fleet, error) {
 	rdb, err := c.conn.open()
 	if err != nil {
@@ -223,7 +224,7 @@ func (c *call) help(w io.Writer, global *flag.FlagSet) {
 		"interlock COMMAND -h describes a command, with examples.\n")
 }
 
-// help prints what there is to know about a command.
+// help prints the manual of a command.
 func (cmd *command) help(w io.Writer, own *flag.FlagSet) {
 	_, _ = fmt.Fprintf(w, "usage: interlock %s\n\n%s\n", strings.TrimSpace(cmd.name+" [flags] "+cmd.args), strings.TrimSpace(cmd.long))
 	flags := 0

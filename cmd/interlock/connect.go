@@ -135,7 +135,8 @@ func (c *connection) withPort(addr string) string {
 	return net.JoinHostPort(strings.Trim(addr, "[]"), port)
 }
 
-// fromURL takes over what a URL says. No error shows the URL, which may have a password.
+// fromURL takes over the settings of a URL. No error shows the URL, which may have a
+// password.
 func (c *connection) fromURL(o *redis.UniversalOptions) error {
 	if c.cluster {
 		u, err := redis.ParseClusterURL(c.url)
@@ -171,7 +172,7 @@ func ofEachHost(c *tls.Config) *tls.Config {
 var errURL = errors.New("-url cannot be read; it is redis://[user[:password]@]host:port[/db], rediss:// for TLS, " +
 	"with a percent sign before the hexadecimal number of a special character")
 
-// secure adds what there is of TLS.
+// secure adds the settings of TLS.
 func (c *connection) secure(o *redis.UniversalOptions) error {
 	if (c.cert == "") != (c.key == "") {
 		return errors.New("-cert and -key go together")

@@ -150,7 +150,7 @@ func (o *settling) run(ctx context.Context, c *call) error {
 // recordHash is how logs and spans name a record.
 var recordHash = regexp.MustCompile(`^[A-Za-z0-9_-]{43}$`)
 
-// byRecord carries out what needs no more than the hash of a record.
+// byRecord carries out an action that needs only the hash of a record.
 func (o *settling) byRecord(ctx context.Context, c *call, id string) error {
 	if !recordHash.MatchString(id) {
 		return usageError("idem %s: PRINCIPAL and KEY are needed, or RECORD, a hash of 43 characters", c.args[0])

@@ -19,7 +19,7 @@ import (
 	"github.com/interlock-go/interlock/core/fleet"
 )
 
-// ran is what a call of the tool has done.
+// ran is the result of a call of the tool.
 type ran struct {
 	code        int
 	out, stderr string
@@ -112,7 +112,7 @@ func TestACommandLineThatIsWrongSendsNothing(t *testing.T) {
 	}
 }
 
-// What follows the key is the command, with or without two dashes.
+// The command follows the key, with or without two dashes.
 func TestTheCommandLineOfRun(t *testing.T) {
 	for _, c := range []struct {
 		args         []string

@@ -267,7 +267,7 @@ func (o *listing) tableOf(w io.Writer, cut bool, locks []fleet.Lock) error {
 	return table.flush()
 }
 
-// What a terminal shows of a key and of a holder.
+// The terminal's form of a key and of a holder.
 const (
 	keyWidth    = 60
 	holderWidth = 40
@@ -328,7 +328,7 @@ func process(l fleet.Locker) string {
 	return name
 }
 
-// left shows what remains of a lease, and age how long a lock is held.
+// left shows the remaining lease, and age the time since the grant.
 func left(d time.Duration) string {
 	if d < 0 {
 		return "never ends"
@@ -343,7 +343,7 @@ func age(h fleet.Holder) string {
 	return span(h.Age)
 }
 
-// span rounds a time to what a reader looks at.
+// span rounds a time for a reader.
 func span(d time.Duration) string {
 	switch {
 	case d < time.Second:

@@ -42,8 +42,7 @@ func init() {
 	}
 }
 
-// silent keeps go-redis from writing to the terminal: what goes wrong comes back as an
-// error too.
+// silent keeps go-redis from writing to the terminal: failures come back as errors too.
 type silent struct{}
 
 // Printf implements the interface that redis.SetLogger takes.

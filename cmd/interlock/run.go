@@ -70,7 +70,7 @@ func (c *call) run(ctx context.Context, flags *run.Flags) error {
 		return err
 	}
 	defer func() { _ = rdb.Close() }() // the process ends
-	// What would be written to a terminal that is stopped must keep nothing waiting.
+	// Output to a stopped terminal must keep nothing waiting.
 	voice := run.NewVoice(c.tell)
 	slog.SetDefault(voice.Logger())
 	opts := []redisstore.Option{redisstore.Prefix(c.conn.prefix), redisstore.Logger(voice.Logger())}
@@ -98,7 +98,7 @@ func (c *call) lockKey() string {
 	return key
 }
 
-// tell tells the user of a command that runs what went wrong. Standard output is the
+// tell reports a failure to the user of a command that runs. Standard output is the
 // command's.
 func (c *call) tell(line string) {
 	// There is nothing else to tell an error to.

@@ -38,7 +38,7 @@ var varying = []struct {
 	{regexp.MustCompile(` +`), " "},
 }
 
-// even takes out of a text what differs from call to call.
+// even replaces the parts of a text that differ from call to call.
 func even(text string) string {
 	for _, v := range varying {
 		text = v.find.ReplaceAllString(text, v.put)

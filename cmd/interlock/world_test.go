@@ -23,8 +23,7 @@ import (
 	"github.com/interlock-go/interlock/internal/redistest"
 )
 
-// tool returns the path of the tool, which is this program, and what its environment
-// needs for that.
+// tool returns the path of the tool, which is this program, and the environment for that.
 func tool(tb testing.TB) (path, env string) {
 	tb.Helper()
 	path, err := os.Executable()

@@ -196,7 +196,7 @@ func (e *RefusalError) ProblemError() *echo.ProblemError {
 	return &echo.ProblemError{Type: httpx.Type(e.Reason), Status: e.status, Detail: e.Reason.Text()}
 }
 
-// MarshalJSON returns the problem details, or what [core.Refusal.Profile] names, for error
+// MarshalJSON returns the problem details, or the form of [core.Refusal.Profile], for error
 // handlers that encode errors as JSON. It sets the Content-Type of the response.
 func (e *RefusalError) MarshalJSON() ([]byte, error) {
 	return httpx.Message{Refusal: e.Refusal, Header: e.header}.MarshalJSON()

@@ -10,7 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// order is what a client asks for.
+// order is the request of a client.
 type order struct {
 	from   string // the user
 	To     string

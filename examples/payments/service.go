@@ -38,8 +38,8 @@ type service struct {
 	transfer *core.Guard // both accounts of a transfer, {from} and {to}
 
 	// Two rules for requests that run together. Reports share the locks of their accounts
-	// with each other, and exclude what changes them. Of ratings at most a few run at
-	// once, in all processes.
+	// with each other, and exclude changes of them. Of ratings at most a few run at once,
+	// in all processes.
 	reports   *core.Guard // both accounts of a report, {first} and {second}
 	ratings   *core.Guard
 	reporting *gauge // the reports under way
@@ -62,7 +62,7 @@ const (
 	// maxHold bounds a handler that hangs. It is the bound that the engine of the payments
 	// has by default, and far above the time of any handler here.
 	maxHold = 5 * time.Minute
-	// stepMargin is what a step of the shutdown may take beyond the time of the last
+	// stepMargin is the time that a step of the shutdown may take beyond the time of the last
 	// accepted request, which still waits for its lock, and then works.
 	stepMargin = 10 * time.Second
 )

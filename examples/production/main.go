@@ -190,7 +190,7 @@ func sendAway(ending *atomic.Bool, next http.Handler) http.Handler {
 	})
 }
 
-// telemetry sets the providers of OpenTelemetry, and returns what ends them.
+// telemetry sets the providers of OpenTelemetry, and returns the function that ends them.
 func telemetry() (flush func(context.Context) error, err error) {
 	exporter, err := prometheus.New() // for /metrics
 	if err != nil {

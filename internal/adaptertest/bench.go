@@ -28,7 +28,7 @@ func (d Deaf) WriteHeader(int) {}
 // an error.
 type Router func(lock *core.Guard, handle func(ctx context.Context) error) http.Handler
 
-// handlers are what a router is measured with.
+// handlers are the handlers of the measurements.
 var handlers = []struct {
 	suffix string
 	handle func(ctx context.Context) error

@@ -20,7 +20,7 @@ type Stream interface {
 	Close()
 }
 
-// Request is what a client sends.
+// Request is a request of a client.
 type Request struct {
 	// Values are the parameters' values.
 	Values map[string]string
@@ -57,12 +57,12 @@ type Outcome struct {
 	Reason, Domain string
 	// Detail is the text for people.
 	Detail string
-	// Retry says when the client is invited to try again, "" for not; Pushback
-	// is what gRPC tells its clients' retry policies.
+	// Retry says when the client is invited to try again, "" for not; Pushback is the hint of
+	// gRPC to its clients' retry policies.
 	Retry, Pushback string
 }
 
-// Result is what a handler answers, in every protocol.
+// Result is the answer of a handler, in every protocol.
 type Result int
 
 // The results.

@@ -62,19 +62,19 @@ type Layer struct {
 	Idempotent *idempotency.Engine
 }
 
-// Call is what a handler is given.
+// Call is the input of a handler.
 type Call struct {
 	// Param returns a parameter as the framework has it.
 	Param func(name string) string
 	// Amount returns the amount in the request's message, or in its body, which
 	// it reads.
 	Amount func() (int64, error)
-	// Send sends a text as the answer, or as its next part. What a stream of
-	// gRPC sends arrives at once, what HTTP handlers write when it is flushed.
+	// Send sends a text as the answer, or as its next part. Messages of a stream of gRPC
+	// arrive at once, the output of HTTP handlers at a flush.
 	Send func(text string) error
 	// Answer sends a result with its text. The handler returns its error.
 	Answer func(result Result, text string) error
-	// W and R are what an HTTP handler has; nil in gRPC.
+	// W and R are the arguments of an HTTP handler; nil in gRPC.
 	W http.ResponseWriter
 	R *http.Request
 }
@@ -85,7 +85,7 @@ var ErrHandler = errors.New("adaptertest: the handler refuses")
 
 // Visit is one call as the middleware in front of the layers saw it.
 type Visit struct {
-	// Panic is what came through the layers; nil for none.
+	// Panic is the panic that came through the layers; nil for none.
 	Panic any
 	// Restored says that the request has the context again that the middleware
 	// gave to it, and that the layers have not ended it.
@@ -139,8 +139,8 @@ func (s *Service) Handle(ctx context.Context, call *Call) error {
 // Runs counts how often the handler was entered.
 func (s *Service) Runs() int64 { return s.runs.Load() }
 
-// Visit waits until a call has left the middleware in front of the layers, and returns what
-// that saw. Calls are returned in the order of their ends.
+// Visit waits until a call has left the middleware in front of the layers, and returns the
+// record of it. Calls are returned in the order of their ends.
 func (s *Service) Visit(t testing.TB) Visit {
 	t.Helper()
 	select {

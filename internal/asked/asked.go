@@ -1,4 +1,4 @@
-// Package asked decides what a client knows of a request to an idempotent endpoint that it has
+// Package asked decides a client's knowledge of a request to an idempotent endpoint that it has
 // sent, perhaps several times. The adapters translate the answers of their protocols, and send
 // the request again where a [Step] says so. The rule is one for all protocols: after a try that
 // was not answered, only an answer that the endpoint marks as its own settles the request. The
@@ -27,7 +27,7 @@ func Quoted(key string) (string, error) {
 	return quoted, err
 }
 
-// Kind is what a try brought.
+// Kind is the kind of a try's result.
 type Kind int
 
 const (
@@ -55,7 +55,7 @@ const (
 	Refused
 )
 
-// Answer is what a try brought, in terms of no protocol.
+// Answer is the result of a try, in terms of no protocol.
 type Answer struct {
 	Kind   Kind
 	Reason reason.Reason // of Refused
@@ -74,7 +74,7 @@ func Marked(value string) (Answer, bool) {
 	return Answer{Kind: Refused, Reason: reason.Reason(why), Ran: parameter == "ran"}, true
 }
 
-// Outcome is what a client knows of its request.
+// Outcome is the client's knowledge of its request.
 type Outcome int
 
 const (
@@ -86,7 +86,7 @@ const (
 	Unknown
 )
 
-// Step is what follows a try.
+// Step is the next step after a try.
 type Step struct {
 	// Again says that the request can be sent again.
 	Again bool
@@ -110,7 +110,7 @@ func New(before bool) Request { return Request{before: before} }
 // Unknown reports whether the request may have been carried out.
 func (r *Request) Unknown() bool { return r.lost || r.before }
 
-// After notes what a try brought, and returns what follows.
+// After notes the result of a try, and returns the next step.
 func (r *Request) After(a Answer) Step {
 	again := !r.foreign // a stored answer comes back with its mark at once
 	r.foreign = false

@@ -30,7 +30,7 @@ func all() (answers []asked.Answer) {
 	return append(answers, asked.Answer{Kind: asked.Refused, Reason: reason.Lost, Ran: true}, asked.Answer{Kind: asked.Refused, Reason: reason.MaxHold, Ran: true})
 }
 
-// settles are the answers that say what became of all tries before.
+// settles are the answers that tell the outcome of all tries before.
 func settles(a asked.Answer) bool {
 	switch a.Kind {
 	case asked.Success, asked.Stored:
@@ -42,7 +42,7 @@ func settles(a asked.Answer) bool {
 }
 
 // After a try without an answer each answer leaves the outcome unknown, unless the endpoint
-// itself says what became of the request.
+// itself tells the outcome of the request.
 func TestAnAnswerThatIsNotTheEndpointsDoesNotSettleALostTry(t *testing.T) {
 	for _, before := range []bool{false, true} {
 		for _, a := range all() {

@@ -1,6 +1,6 @@
-// Package capture holds back an HTTP response until it has been stored, and sends
-// a response that was stored. It is what Idempotent of httplock, ginlock and echolock
-// have in common.
+// Package capture holds back an HTTP response until it has been stored, and sends a
+// response that was stored. It is the common code of Idempotent in httplock, ginlock
+// and echolock.
 //
 // A handler writes to a Writer, which looks to it like any other: the Writer keeps
 // the handler's output, a flush waits. When it is done, the adapter gives Response
@@ -27,8 +27,8 @@ import (
 	"github.com/interlock-go/interlock/core/idempotency/endpoint"
 )
 
-// Writer captures what a handler writes. Like any http.ResponseWriter it is not
-// safe for concurrent use.
+// Writer captures the output of a handler. Like any http.ResponseWriter it is not safe for
+// concurrent use.
 type Writer struct {
 	under   http.ResponseWriter
 	attempt endpoint.Attempt
@@ -47,14 +47,14 @@ type state int
 
 const (
 	holding state = iota // it is kept
-	leaving              // over the limit: what comes goes to the writer below
+	leaving              // over the limit: output goes to the writer below
 	dropped              // none of it is sent: another attempt's counts instead, or it broke off
 	failed               // see Fail
 	evaded               // the response was written to the writer below
 )
 
-// errDropped is what a handler gets that goes on writing a response that no client
-// will see.
+// errDropped is the error of a handler that continues to write a response that no client will
+// see.
 var errDropped = errors.New("interlock: the response is not sent: another attempt has answered the request, " +
 	"or the handler has reported an error")
 
@@ -97,9 +97,9 @@ func (w *Writer) Status() int { return w.status }
 // Size is the length of the body so far.
 func (w *Writer) Size() int64 { return w.size }
 
-// WriteHeader notes status and header: of what comes later only trailers count,
-// as with net/http. Informational responses are not sent, since nothing may
-// leave before the answer is stored.
+// WriteHeader notes status and header: of later fields only trailers count, as
+// with net/http. Informational responses are not sent, since nothing may leave
+// before the answer is stored.
 func (w *Writer) WriteHeader(status int) {
 	switch {
 	case status < 100 || status > 999:
@@ -180,8 +180,8 @@ func hasBody(status int) bool {
 	return status >= 200 && status != http.StatusNoContent && status != http.StatusNotModified
 }
 
-// FlushError writes the header, and otherwise waits: nothing may leave before the
-// answer is stored. What exceeds the limit anyway is flushed.
+// FlushError writes the header, and otherwise waits: nothing may leave before the answer is
+// stored. A longer response is flushed anyway.
 func (w *Writer) FlushError() error {
 	if w.status == 0 {
 		w.WriteHeader(http.StatusOK)
@@ -195,8 +195,7 @@ func (w *Writer) FlushError() error {
 // Flush is FlushError for those who assert http.Flusher.
 func (w *Writer) Flush() { _ = w.FlushError() }
 
-// Hijack is refused: what goes over a connection that was taken over cannot be
-// sent a second time.
+// Hijack is refused: data on a connection that was taken over cannot be sent a second time.
 func (w *Writer) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	return nil, nil, fmt.Errorf("interlock: an idempotent endpoint cannot hand over its connection: %w", http.ErrNotSupported)
 }
@@ -270,8 +269,8 @@ func (w *Writer) isCut(said string) bool {
 // send it then; an informational status is not an answer, and net/http then implies
 // 200.
 //
-// Header fields are the fields that the handler has changed; what stands in front of
-// it sets its own again. A field that it has removed has no values.
+// Header fields are the fields that the handler has changed; middleware in front of it sets
+// its own fields again. A field that it has removed has no values.
 func (w *Writer) Response(implied int) (answer endpoint.Response, answered bool) {
 	answered = w.status != 0 && w.state != failed
 	if w.status == 0 && implied >= 200 {
@@ -286,8 +285,8 @@ func (w *Writer) Response(implied int) (answer endpoint.Response, answered bool)
 	return endpoint.Response{Status: w.status, Header: changes(w.before, w.sent), Body: w.body, Trailer: w.trailer()}, answered
 }
 
-// trailer collects what net/http takes for trailers at the end of a handler:
-// fields that the header Trailer has announced, and those with its prefix.
+// trailer collects the trailers of net/http at the end of a handler: fields that the header
+// Trailer has announced, and those with its prefix.
 func (w *Writer) trailer() map[string][]string {
 	var trailer map[string][]string
 	add := func(name string, values []string) {

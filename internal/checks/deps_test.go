@@ -14,7 +14,7 @@ import (
 // module is the path of this module, which import rules leave out.
 const module = "github.com/interlock-go/interlock"
 
-// pkg is what `go list -json` says about a package; Imports are the imports of its files,
+// pkg is the output of `go list -json` about a package; Imports are the imports of its files,
 // without tests.
 type pkg struct {
 	ImportPath string

@@ -120,7 +120,7 @@ func TestTestsThatTheDocumentsNameExist(t *testing.T) {
 }
 
 // TestProgramsInTheDocumentsCompile vets each block of Go that begins with its package. It
-// may import what this module requires.
+// may import modules that this module requires.
 func TestProgramsInTheDocumentsCompile(t *testing.T) {
 	atRoot(t)
 	found := 0

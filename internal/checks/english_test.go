@@ -12,8 +12,8 @@ import (
 	"testing"
 )
 
-// backward are the phrases that make a reader look back for the noun, or that say in a roundabout
-// way what a plain verb says, and how often each may stand in 1,000 words.
+// backward are the phrases that make a reader look back for the noun, or that replace a plain
+// verb by a roundabout phrase, and how often each may stand in 1,000 words.
 var backward = []struct {
 	phrase *regexp.Regexp
 	most   float64
@@ -77,11 +77,11 @@ func TestPhrasesAreFoundInComments(t *testing.T) {
 	}
 }
 
-// code is what a document shows as code.
+// code is the code in a document.
 var code = regexp.MustCompile("(?s)```.*?```|`[^`\n]*`")
 
-// english returns what a file says in English: the text of a document, the comments of a source file
-// and the names of its tests. A comment that goes on in the next line is one block.
+// english returns the English in a file: the text of a document, the comments of a source file and
+// the names of its tests. A comment that goes on in the next line is one block.
 func english(t *testing.T, path string) (blocks []string) {
 	t.Helper()
 	ext := filepath.Ext(path)

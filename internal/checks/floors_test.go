@@ -11,7 +11,7 @@ import (
 )
 
 // A go.mod for users states the oldest versions that the tests pass with, and says in a comment
-// what each is needed for. The newest versions are not below them.
+// why each is needed. The newest versions are not below them.
 func TestEachFloorHasItsReason(t *testing.T) {
 	atRoot(t)
 	newest := map[string]string{}

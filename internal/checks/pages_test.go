@@ -48,7 +48,7 @@ func TestThePagesAreFewAndShort(t *testing.T) {
 	}
 }
 
-// What readers come for, and the sections that they read for it. A section has all below its
+// The goals of readers, and the sections that they read for them. A section has all below its
 // heading, up to the next heading of its rank.
 var journeys = map[string][]string{
 	"a first lock": {
@@ -161,7 +161,8 @@ func TestEachPageSaysWhoItIsForAndIsInTheIndex(t *testing.T) {
 
 const index = "docs/README.md"
 
-// unlisted returns what pages lack, of the pages with their texts.
+// unlisted complains about pages that the index lacks, and about pages that do not say for
+// whom they are.
 func unlisted(pages map[string]string) (complaints []string) {
 	listed := map[string]bool{}
 	for _, target := range targets(pages[index]) {
@@ -251,7 +252,7 @@ func TestLinksLeadSomewhere(t *testing.T) {
 // repository is where a document of this repository is for a reader on another site.
 const repository = "https://github.com/interlock-go/interlock/blob/main/"
 
-// pageName is a page of docs in a text that is no Markdown, with what stands in front.
+// pageName is a page of docs in a text that is no Markdown, with its prefix.
 var pageName = regexp.MustCompile(`([^\s"'` + "`" + `(]*?)\b(docs/[a-z][\w/-]*\.md(?:#[\w-]+)?)`)
 
 // lookup says why a target leads nowhere; from is the document itself, for "#heading".

@@ -53,8 +53,8 @@ func TestTheChangelogHasNoLineTwiceAndTwoScreensForAVersion(t *testing.T) {
 	}
 }
 
-// The script that makes a release refuses what must not be released, and tags
-// nothing then.
+// The script that makes a release refuses a tree that must not be released, and tags nothing
+// then.
 func TestReleaseScript(t *testing.T) {
 	script, err := os.ReadFile("../../scripts/release.sh")
 	if err != nil {

@@ -49,7 +49,7 @@ func _() {
 	mux := http.NewServeMux()
 	mux.Handle("POST /accounts/{id}/debit", httplock.Guard(debit)(http.HandlerFunc(
 		func(w http.ResponseWriter, r *http.Request) {
-			token := core.LeaseFromContext(r.Context()).Token() // fences what you write
+			token := core.LeaseFromContext(r.Context()).Token() // fences your writes
 			fmt.Fprintln(w, "alone with account", r.PathValue("id"), "token", token)
 		})))
 }

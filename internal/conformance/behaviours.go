@@ -40,7 +40,7 @@ func (o scope) has(f frameworks.Framework) bool {
 	return true
 }
 
-// behaviours are what holds in every framework.
+// behaviours are the behaviours that hold in every framework.
 var behaviours = []behaviour{
 	{name: "calls for one key run one after the other, those for other keys beside", holds: (*world).exclusion},
 	{name: "a handler re-enters its own lock", holds: (*world).reentry},

@@ -1,8 +1,7 @@
-// Package conformance is one table of what a rule means in every framework: the same key,
-// the same waiting, the same refusals. The root's test runs the table on a
-// store in memory over all frameworks, so that a row is quick and can make any fault. Where
-// calls of net/http and gRPC meet at the key alone, each store runs [RunAcross] on its own
-// server.
+// Package conformance is one table of the meaning of a rule in every framework: the same
+// key, the same waiting, the same refusals. The root's test runs the table on a store in
+// memory over all frameworks, so that a row is quick and can make any fault. Where calls of
+// net/http and gRPC meet at the key alone, each store runs [RunAcross] on its own server.
 package conformance
 
 import (
@@ -13,7 +12,7 @@ import (
 )
 
 // Run runs the table over frameworks, each row on its own store in memory. A row that means
-// nothing in a framework is no test of that framework: what passes has run.
+// nothing in a framework is no test of that framework: a row that passes has run.
 func Run(t *testing.T, over []frameworks.Framework) {
 	quiet(t)
 	for _, b := range behaviours {

@@ -117,7 +117,7 @@ func lostChecked(begin func(*adaptertest.Call) error) func(w *world) {
 			return nil
 		}, core.Serialize(w.locker(), "account/{id}", core.CheckAnswer(), core.OnLost(func(l core.Loss) { losses <- l })))
 		o := client.Call(w.Context(), account("1"))
-		if w.Parts && !w.HTTP { // what a stream has sent has left, its end is held back
+		if w.Parts && !w.HTTP { // messages of a stream have left, its end is held back
 			o.Text = ""
 		}
 		w.wantRefused(o, reason.Lost, true)

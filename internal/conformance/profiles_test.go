@@ -70,7 +70,7 @@ func openShop(t *testing.T, f frameworks.Framework, p reason.Profile) *shop {
 	return s
 }
 
-// send sends a request. An empty key is none.
+// send sends a request. An empty key counts as no key.
 func (s *shop) send(method, path, key, body string) adaptertest.Answer {
 	s.Helper()
 	change := []func(*http.Request){

@@ -15,7 +15,7 @@ import (
 	"github.com/interlock-go/interlock/internal/frameworks"
 )
 
-// world is what one behaviour of one adapter is tried in.
+// world is the environment of one behaviour of one adapter.
 type world struct {
 	*testing.T
 	frameworks.Framework
@@ -45,7 +45,7 @@ func say(text string) func(context.Context, *adaptertest.Call) error {
 	return func(_ context.Context, call *adaptertest.Call) error { return call.Send(text) }
 }
 
-// flush sends what an HTTP handler has written so far.
+// flush sends the output of an HTTP handler so far.
 func flush(call *adaptertest.Call) error {
 	call.W.(http.Flusher).Flush()
 	return nil
@@ -104,7 +104,7 @@ func (w *world) wantRefused(o adaptertest.Outcome, reason reason.Reason, ran boo
 	w.WantRefused(w, o, reason, ran)
 }
 
-// quiet silences what guards log about rules that cannot work.
+// quiet silences the log of guards about rules that cannot work.
 func quiet(t *testing.T) {
 	old := slog.Default()
 	slog.SetDefault(slog.New(slog.DiscardHandler))

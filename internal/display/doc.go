@@ -2,7 +2,7 @@
 // texts that can be shown in safety ([Text]), the style, the heads of tables,
 // durations, and the headers that protect a page.
 //
-// The debug page of a process (package interlockdebug) and the page of a fleet
-// (`interlock ui`) show different things: what one process has in its memory, and what all
-// processes have written to Redis. They look alike, and escape alike.
+// The debug page of a process (package interlockdebug) and the page of a fleet (`interlock
+// ui`) show different things: the memory of one process, and the entries of all processes
+// in Redis. They look alike, and escape alike.
 package display

@@ -1,4 +1,4 @@
-// Package echox tells package echolock what echo does not say directly.
+// Package echox finds out facts for package echolock that echo does not report directly.
 package echox
 
 import (
@@ -18,7 +18,7 @@ func Routed(c echo.Context, known *sync.Map) bool {
 	e, r := c.Echo(), c.Request()
 	router := cmp.Or(e.Routers()[r.Host], e.Router())
 	if c.Path() == "" {
-		// A 404, or not routed yet, as in Pre: see what will come of it.
+		// A 404, or not routed yet, as in Pre: ask the router.
 		probe := e.AcquireContext()
 		defer e.ReleaseContext(probe)
 		probe.Reset(r, nil)

@@ -19,9 +19,9 @@ import (
 	"github.com/interlock-go/interlock/internal/adaptertest/callspb"
 )
 
-// Framework is a framework with its package of this module. What all frameworks have
-// in common is tested with tables. To add a framework, write its builder and put it into the
-// list of package all; the tables ask for the fields, and name no framework.
+// Framework is a framework with its package of this module. The common behaviour of all
+// frameworks is tested with tables. To add a framework, write its builder and put it into
+// the list of package all; the tables ask for the fields, and name no framework.
 type Framework struct {
 	Label      string
 	Start      func(testing.TB, *adaptertest.Service) adaptertest.Client
@@ -42,7 +42,7 @@ var (
 	GRPCStream = Framework{Label: "gRPC stream", Start: startStream, Parts: true}
 )
 
-// Protocols are a framework of each protocol, for what differs by protocol only.
+// Protocols are a framework of each protocol, for behaviour that differs by protocol only.
 var Protocols = []Framework{HTTP, GRPC}
 
 // Locks are the layers of rules, the outermost first.

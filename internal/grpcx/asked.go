@@ -103,7 +103,7 @@ func (c *Calling) Result(step asked.Step, err error, pause time.Duration) error 
 	return &idempotency.RequestError{Key: c.Key, Tries: c.Tries, RetryAfter: max(pause, LostPause), Err: fmt.Errorf("%w: %w", step.Err, err)}
 }
 
-// Meaning translates what a client got of a call. md is the metadata of the response, header and
+// Meaning translates a client's result of a call. md is the metadata of the response, header and
 // trailer. sent says that the call may have reached a server.
 func Meaning(method string, err error, md metadata.MD, sent bool) asked.Answer {
 	if err == nil {

@@ -15,8 +15,8 @@ import (
 // made of.
 type Path []protoreflect.FieldDescriptor
 
-// Resolve finds a field by its names in the proto, with dots between them. Its
-// errors say what there is instead.
+// Resolve finds a field by its names in the proto, with dots between them. Its errors name
+// the existing fields.
 func Resolve(desc protoreflect.MessageDescriptor, name string) (Path, error) {
 	var fields Path
 	parts := strings.Split(name, ".")
@@ -69,7 +69,7 @@ func (p Path) Text(m protoreflect.Message) string {
 }
 
 // format returns how values of a kind are written, nil for kinds that are not
-// accepted: what a number with a fraction or raw bytes look like is a matter of
+// accepted: the form of a number with a fraction or of raw bytes is a matter of
 // taste, and a resource must have one name.
 func format(k protoreflect.Kind) func(protoreflect.Value) string {
 	switch k {

@@ -39,7 +39,7 @@ func NewMethod(name string, guard *core.Guard) *Method {
 		if p.Source != adapter.SourceParam {
 			continue
 		}
-		// What cannot be found is refused by the calls, and by Validate earlier.
+		// The calls refuse a field that cannot be found, and Validate does so earlier.
 		if fields, err := Resolve(input.Descriptor(), p.Name); err == nil {
 			m.fields[p.Name] = fields
 		}

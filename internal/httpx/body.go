@@ -27,8 +27,8 @@ var errNothing = fmt.Errorf("%w: a body of unknown length has nothing left: it i
 // Body is BodyOr for frameworks that keep no body.
 func (q Request) Body(limit int64) ([]byte, error) { return q.BodyOr(limit, nil) }
 
-// BodyOr returns the body, and sets it anew, so that what comes later reads it
-// whole. It is read once, into one buffer that all share and nothing may write to.
+// BodyOr returns the body, and sets it anew, so that later readers read it whole. It is read
+// once, into one buffer that all share and nothing may write to.
 //
 // A body that was read before is restored: from the form that was parsed of it, or
 // from kept, the copy that the framework has kept. Where that cannot be, the error
@@ -97,8 +97,8 @@ func (q Request) rest(limit int64) ([]byte, error) {
 }
 
 const (
-	// firstRoom bounds the room that is made for a body before it has come: what
-	// a client announces and does not send costs no more than this.
+	// firstRoom bounds the room that is made for a body before it has come: a length that a
+	// client announces and does not send costs no more than this.
 	firstRoom = 64 << 10
 	// spareRoom is for the read that finds the end.
 	spareRoom = 512

@@ -102,8 +102,8 @@ func (l looked) isUnzipped() bool {
 	return unzipped
 }
 
-// isDecompressed reports whether middleware may have put a body of another length in place
-// of the client's. What net/http reads itself is the client's, also if the header names a coding.
+// isDecompressed reports whether middleware may have put a body of another length in place of the
+// client's. A body from net/http itself is the client's, also if the header names a coding.
 func (l looked) isDecompressed() bool {
 	return l.isUnzipped() || !l.servers && l.request.Header.Get("Content-Encoding") != ""
 }

@@ -17,9 +17,9 @@ import (
 // wrapped is how a metrics middleware leaves a body.
 type wrapped struct{ io.ReadCloser }
 
-// fronts are what middleware in front does to a body of "amount=900", and what becomes of it:
-// where it is known how much was read (chunks of HTTP/1, a length, MeasureBody), and where
-// it is not.
+// fronts are changes of a body of "amount=900" by middleware in front, and their results:
+// where it is known how much was read (chunks of HTTP/1, a length, MeasureBody), and where it
+// is not.
 var fronts = map[string]struct {
 	do             func(w http.ResponseWriter, r *http.Request)
 	known, unknown string

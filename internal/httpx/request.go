@@ -43,11 +43,11 @@ func (q Request) ReadsOnly() bool {
 // Native returns the *http.Request.
 func (q Request) Native() any { return q.Request }
 
-// HandBack gives the original of a request back what its derived copy, which ran
-// with the lease's context, has that the server must know: the multipart form
-// that a handler parsed. The server removes the temporary files of the requests
-// it made, not of their copies. Everything else of the original is as it was,
-// for the middleware in front.
+// HandBack returns the multipart form that a handler parsed to the original
+// request. The handler ran on a copy with the lease's context, and the server must
+// know the form. The server removes the temporary files of the requests it made,
+// not of their copies. Everything else of the original is as it was, for the
+// middleware in front.
 func HandBack(original, derived *http.Request) {
 	if derived.MultipartForm != nil {
 		original.MultipartForm = derived.MultipartForm
@@ -67,7 +67,8 @@ func Unescape(u *url.URL, value string) (string, error) {
 
 // Names reports whether a route pattern in the syntax of http.ServeMux or chi
 // names a parameter that matches one segment: {name}, or {name:regexp}. The
-// remaining path, {name...}, is none: it holds something else in each framework.
+// remaining path, {name...}, does not count: each framework stores a different
+// value there.
 func Names(pattern, name string) bool {
 	for {
 		_, after, found := strings.Cut(pattern, "{"+name)

@@ -160,8 +160,8 @@ func (c *child) kill() {
 	}
 }
 
-// wake lets a stopped process go on, tells its handler what to do, and returns
-// what its client was answered, when the process has ended in good order.
+// wake lets a stopped process go on, gives its handler an order, and returns the answer to
+// its client, when the process has ended in good order.
 func (c *child) wake(what string) reply {
 	c.f.Helper()
 	if _, err := fmt.Fprintln(c.stdin, what); err != nil {

@@ -167,8 +167,8 @@ var endpointCases = []row{
 		slow := f.serve(engine, held(g, b.pay))
 		marking.pay("warm")
 		locking.pay("warm too")
-		// What a busy machine delays is asked again. That adds to a measurement, and takes
-		// nothing from it, so the least of a few counts. n tells one from another.
+		// A request that a busy machine delays is asked again. That adds to a measurement,
+		// and takes nothing from it, so the least of a few counts. n tells one from another.
 		count := func(what string, want Cost, run func(n string)) {
 			f.Helper()
 			var least Cost

@@ -25,7 +25,7 @@ type payment struct {
 	padding   int // how many bytes more the request has
 }
 
-// reply is what came back.
+// reply is the reply to a request.
 type reply struct {
 	Result   adaptertest.Result
 	Text     string
@@ -39,7 +39,7 @@ func replayed(n int) reply { return reply{Text: fmt.Sprint("payment ", n), Repla
 
 func refused(r reason.Reason) reply { return reply{Refusal: r} }
 
-// fixture is what one case of one framework runs on.
+// fixture is the environment of one case of one framework.
 type fixture struct {
 	*testing.T
 	frameworks.Framework
@@ -75,7 +75,7 @@ func (f *fixture) engine(opts ...idempotency.Option) *idempotency.Engine {
 // locker returns a locker on the locks that go with the records.
 func (f *fixture) locker() *core.Locker {
 	f.Helper()
-	l, err := core.New(f.Locks(f), core.Unlisted()) // what a server does is counted
+	l, err := core.New(f.Locks(f), core.Unlisted()) // the work of a server is counted
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -216,8 +216,8 @@ func (e *served) granted(key string) (a reply) {
 	return a
 }
 
-// start sends the payment with a key in the background, and returns what waits
-// for its answer.
+// start sends the payment with a key in the background, and returns a function that waits for
+// its answer.
 func (e *served) start(key string) (answer func() reply) {
 	var a reply
 	var wg sync.WaitGroup
@@ -246,7 +246,7 @@ func shortened(a reply) reply {
 	return a
 }
 
-// eventually waits for what only the server knows.
+// eventually waits for a state that only the server knows.
 func (f *fixture) eventually(what string, try func() bool) {
 	f.Helper()
 	adaptertest.Until(f, what, try)

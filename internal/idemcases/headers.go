@@ -104,7 +104,7 @@ var headerCases = []row{
 	}},
 }
 
-// oddHandlers do what few handlers do.
+// oddHandlers have unusual behaviour.
 var oddHandlers = map[string]http.HandlerFunc{
 	"204 with a body": func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(204); text(w, "a") },
 	"205":             func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(205) },
@@ -152,8 +152,8 @@ var oddHandlers = map[string]http.HandlerFunc{
 	},
 }
 
-// odd holds the answers of odd handlers, and their replays, against what net/http
-// makes of them alone.
+// odd holds the answers of odd handlers, and their replays, against the answers of net/http
+// alone.
 func odd(f *fixture) {
 	n := 0
 	for name, h := range oddHandlers {

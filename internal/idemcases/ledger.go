@@ -40,7 +40,7 @@ func (l *ledger) enter(ctx context.Context) (int, error) {
 	return number, err
 }
 
-// answer notes what a run answers.
+// answer notes the answer of a run.
 func (l *ledger) answer(number int, answer string) {
 	if l == nil {
 		return

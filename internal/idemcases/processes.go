@@ -46,7 +46,7 @@ const (
 	toMark  = "mark"  // mark the effect; fail if that is refused
 )
 
-// report is what a process says.
+// report is a report of a process.
 type report struct {
 	Inside bool // the handler waits for the order to go on
 	Answer *reply
@@ -194,7 +194,7 @@ func (r *processRow) begin(f *fixture) {
 	} else {
 		r.child.signal(syscall.SIGSTOP)
 	}
-	// What became of it is not known before its lease has ended.
+	// Its outcome is not known before its lease has ended.
 	f.want(r.name+": before the lapse", r.rival.pay(r.Key), refused(reason.InFlight))
 	f.want(r.name+": another payment", r.other(), refused(reason.KeyReused))
 }

@@ -1,11 +1,12 @@
 // Package idemcases has the cases of idempotent endpoints, as one table. [Run] runs the
 // table over all frameworks, for a store in memory. [RunOn] runs it on the server of a
-// store over net/http and gRPC, since memory could hide what statements and scripts do:
-// with effects outside of the store, or by [RunInTransactions] in the transaction that
-// stores the answer. [RunProcesses] has the cases of processes that are killed or stopped.
+// store over net/http and gRPC, since memory could hide the effects of statements and
+// scripts: with effects outside of the store, or by [RunInTransactions] in the transaction
+// that stores the answer. [RunProcesses] has the cases of processes that are killed or
+// stopped.
 //
-// The package knows no store. What a case does to a store, it does by the methods of
-// [Records], which the tests of each store implement.
+// The package knows no store. A case changes a store by the methods of [Records], which the
+// tests of each store implement.
 package idemcases
 
 import (
@@ -18,7 +19,7 @@ import (
 )
 
 // Records is a server that keeps records, as one case sees it: no other case has the
-// same records, and they are empty at first. What its methods make ends with the test.
+// same records, and they are empty at first. The results of its methods end with the test.
 type Records interface {
 	// Store returns the store of a service, the same for the same name. Services
 	// share no records.
@@ -76,7 +77,7 @@ type Transactions interface {
 // requests in them.
 type Cost struct{ Trips, Requests int64 }
 
-// Costs are what requests cost once all connections are open: of a request that is
+// Costs are the costs of requests once all connections are open: of a request that is
 // carried out, also with a mark and under a lock, of a replay, and of a duplicate of a
 // request in flight.
 type Costs struct{ Fresh, Marked, Locked, Replay, Conflict Cost }

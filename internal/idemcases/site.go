@@ -20,8 +20,7 @@ type site struct {
 	*adaptertest.Service
 }
 
-// site serves a handler. in front is what middleware in front does to the
-// header.
+// site serves a handler. in front changes the header as middleware in front.
 func (f *fixture) site(e *idempotency.Engine, h http.HandlerFunc, inFront ...func(http.Header)) *site {
 	f.Helper()
 	return f.behind(func(w http.ResponseWriter, _ *http.Request) {

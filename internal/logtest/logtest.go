@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// Log keeps what a handler of log/slog writes to it. The zero value is empty, and ready for
-// use. A Log is safe for concurrent use.
+// Log keeps the output of a handler of log/slog. The zero value is empty, and ready for use.
+// A Log is safe for concurrent use.
 type Log struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -33,7 +33,7 @@ func (l *Log) String() string {
 // Logger returns a logger that writes to the log.
 func (l *Log) Logger() *slog.Logger { return slog.New(slog.NewTextHandler(l, nil)) }
 
-// Default returns a Log of what [slog.Default] writes until the test ends.
+// Default returns a Log of the output of [slog.Default] until the test ends.
 func Default(t testing.TB) *Log {
 	l := new(Log)
 	before := slog.Default()

@@ -39,9 +39,9 @@ func poll(ctx context.Context, try func(context.Context) error) error {
 	}
 }
 
-// Eventually waits until try returns nil, up to the given time, and fails the
-// test with try's last error otherwise. It is for conditions that only the
-// server knows; what this process can signal itself deserves a channel.
+// Eventually waits until try returns nil, up to the given time, and fails the test
+// with try's last error otherwise. It is for conditions that only the server
+// knows; an event of this process deserves a channel.
 func Eventually(tb testing.TB, within time.Duration, try func(context.Context) error) {
 	tb.Helper()
 	ctx, cancel := context.WithTimeout(tb.Context(), within)

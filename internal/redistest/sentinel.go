@@ -106,7 +106,7 @@ func (t *SentinelSet) Client(tb testing.TB, change ...func(*redis.FailoverOption
 // AwaitFailover has the sentinels replace old, which was killed, paused or cut off from
 // them, and waits until all that run name the same other master and that one accepts
 // writes. It returns that one. It takes about two seconds. Before and after it there is no
-// failover: a second one would take away what a test has written to the new master.
+// failover: a second one would take away a test's writes to the new master.
 func (t *SentinelSet) AwaitFailover(tb testing.TB, old *Server) *Server {
 	tb.Helper()
 	t.silence(tb, impatient)

@@ -58,8 +58,8 @@ func Args(args ...string) Option {
 	return func(c *config) { c.args = append(c.args, args...) }
 }
 
-// config is what a server is started with. The topologies fill in more of it
-// than options can.
+// config is the configuration of a server. The topologies fill in more of it than options
+// can.
 type config struct {
 	base     string // the parent of the servers' directories
 	args     []string
@@ -204,9 +204,9 @@ func (s *Server) arguments(prog program) ([]string, error) {
 		"--daemonize", "no",
 	}
 	if s.cfg.sentinel != "" {
-		// A sentinel keeps its state in its configuration file and does not
-		// start without one. It is written anew for each run: what a sentinel
-		// knew before a restart is learned again from the others.
+		// A sentinel keeps its state in its configuration file and does not start
+		// without one. It is written anew for each run: a sentinel learns its
+		// state of before a restart again from the others.
 		file := filepath.Join(s.dir, "sentinel.conf")
 		if err := os.WriteFile(file, []byte(s.cfg.sentinel), 0o600); err != nil {
 			return nil, err
@@ -244,7 +244,7 @@ func (s *Server) ready(ctx context.Context, pid int) error {
 }
 
 // admin runs fn with a client on a connection that lives for this call: it works after a
-// restart and leaves nothing for a test to stumble over. What polls gives an answer a
+// restart and leaves nothing for a test to stumble over. A poll gives an answer a
 // second.
 func (s *Server) admin(ctx context.Context, fn func(*redis.Client) error) error {
 	return s.adminWithin(ctx, time.Second, fn)

@@ -24,10 +24,9 @@ var shared struct {
 	example *redis.Client // the examples' client; no testing.TB closes it
 }
 
-// Main runs a package's tests, ends the shared server and then fails the
-// package if goroutines leaked. It is the whole of a TestMain and does not
-// return. What go-redis and slog.Default() log meanwhile is shown only if a test
-// fails.
+// Main runs a package's tests, ends the shared server and then fails the package
+// if goroutines leaked. It is the whole of a TestMain and does not return. The log
+// of go-redis and slog.Default() meanwhile is shown only if a test fails.
 //
 // Tests on a server wait more than they work, so that four times as many run in parallel
 // as there are cores, unless the flag -parallel says another number.

@@ -6,7 +6,7 @@
 // stand and scripts are loaded, and only the work of the last request is counted. The
 // count has declared functions and methods; a function literal counts with the function
 // that contains it. A function counts if the request runs at least one statement of the
-// function, on any goroutine. Lua and what other modules run are not in the count.
+// function, on any goroutine. Lua and the code of other modules are not in the count.
 //
 // The program fails if a request runs through more than it may. An author who adds a function
 // to the way folds another.
@@ -219,7 +219,8 @@ func typeName(t ast.Expr) string {
 	return fmt.Sprint(t)
 }
 
-// print prints what a request ran through. It returns an error if that is too much.
+// print prints the functions that a request ran through. It returns an error if that is too
+// much.
 func (k kind) print(functions map[string][]string, list bool) error {
 	n, files := 0, slices.Sorted(maps.Keys(functions))
 	for _, all := range functions {

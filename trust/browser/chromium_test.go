@@ -22,7 +22,7 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-// patience bounds how long a test waits for what must happen.
+// patience bounds how long a test waits for an event that must happen.
 const patience = 20 * time.Second
 
 // browser is one Chromium with one page.
@@ -98,7 +98,7 @@ func start(t *testing.T) *browser {
 	return b
 }
 
-// hear notes the errors and warnings of the console. An error status is expected where the
+// hear collects the errors and warnings of the console. An error status is expected where the
 // test has asked for one.
 func (b *browser) hear(event any) {
 	b.mu.Lock()

@@ -176,7 +176,7 @@ func TestTheLossOfTheOtherLockReachesTheHolder(t *testing.T) {
 	}
 }
 
-// The three functions of each library do what alongside asks of them.
+// The three functions of each library keep the contract of alongside.
 func TestTheFunctionsOfTheOtherLock(t *testing.T) {
 	for library, other := range libraries {
 		t.Run(library, func(t *testing.T) {

@@ -33,7 +33,7 @@ type counted struct {
 	seen   int64
 }
 
-// write does what a process of a release does, and reports whether the resource took the write.
+// write writes as a process of a release, and reports whether the resource took the write.
 // Raised says whether the release with both locks raises the counter, or writes with its token.
 func (c *counted) write(ctx context.Context, r release, raised bool) (taken bool, err error) {
 	at := func(number int64) {

@@ -73,7 +73,7 @@ func refused(err error) error {
 // userOf is the user of a request, as authentication has found it.
 func userOf(c fiber.Ctx) string { return strings.Clone(c.Get("X-User")) }
 
-// sharedStorage is what processes with fiber's middleware share.
+// sharedStorage is the storage that processes with fiber's middleware share.
 type sharedStorage struct {
 	fiber.Storage // the middleware uses two methods
 	answers       sync.Map

@@ -17,7 +17,8 @@ import (
 	"github.com/interlock-go/interlock/core/alongside"
 )
 
-// release is what a process of the service has before it touches an account or makes a payment.
+// release is the protection that a process of the service has before it touches an account or
+// makes a payment.
 type release string
 
 const (

@@ -22,14 +22,14 @@ import (
 // measure is for how long each rate is measured: go test -args -measure 5s.
 var measure = flag.Duration("measure", 300*time.Millisecond, "for how long each rate is measured, in turns")
 
-// turns is in how many turns two locks are measured: what else the machine does then
+// turns is the number of turns of a measurement of two locks: other load on the machine then
 // disturbs both.
 const turns = 6
 
 // pair takes a lock and gives it up.
 type pair func(ctx context.Context, caller int, key string) error
 
-// measured is what pairs of lock and release of one kind have cost.
+// measured is the cost of pairs of lock and release of one kind.
 type measured struct {
 	pairs, writes, reads  int64
 	took, client, members time.Duration // the last two of CPU
@@ -100,7 +100,7 @@ func once(t *testing.T, callers, keys int, one pair) {
 	all.Wait()
 }
 
-// ownCPU is what this process has used.
+// ownCPU is the CPU time of this process.
 func ownCPU() time.Duration {
 	var usage syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &usage); err != nil {
@@ -109,7 +109,7 @@ func ownCPU() time.Duration {
 	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
 }
 
-// cpuOf is what some processes have used; proc(5) counts it in hundredths of a second.
+// cpuOf is the CPU time of some processes; proc(5) counts it in hundredths of a second.
 func cpuOf(t *testing.T, processes []*exec.Cmd) (all time.Duration) {
 	t.Helper()
 	for _, p := range processes {

@@ -50,7 +50,7 @@ func (h *history) since(at int64) (holds []held) {
 	return holds
 }
 
-// judged is what a history shows.
+// judged is the judgement of a history.
 type judged struct {
 	holds, lost int
 	overlaps    []string

@@ -30,7 +30,7 @@ import (
 // The test binary is a member of a cluster, if its environment says which.
 const memberEnv = "INTERLOCK_TEST_ETCD_MEMBER"
 
-// tokenLife is after what time without use etcd forgets a token.
+// tokenLife is the time without use after which etcd forgets a token.
 const tokenLife = 3 * time.Second
 
 // How many bytes a member has, if its environment says so.

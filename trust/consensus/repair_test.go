@@ -117,7 +117,7 @@ func locking(t *testing.T, c *cluster, lease time.Duration) *core.Locker {
 	return locker
 }
 
-// commands returns what docs/consensus.md says for etcdctl: how to look, and how to repair.
+// commands returns the commands of docs/consensus.md for etcdctl: to look, and to repair.
 func commands(t *testing.T) (look, repair string) {
 	t.Helper()
 	found := scripts(t, "sh")

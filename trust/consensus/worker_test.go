@@ -257,7 +257,7 @@ func startWorker(t *testing.T, s servers, name, kind string, lease time.Duration
 	return w
 }
 
-// read reads what a process prints.
+// read reads the output of a process.
 func (w *worker) read(out io.ReadCloser) {
 	defer close(w.ended)
 	defer out.Close()

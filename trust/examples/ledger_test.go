@@ -31,7 +31,7 @@ func connect(t *testing.T, dsn string) database {
 	return database{t, db}
 }
 
-// number returns what a statement finds.
+// number returns the result of a statement.
 func (d database) number(query string) (n int) {
 	d.Helper()
 	if err := d.QueryRowContext(d.Context(), query).Scan(&n); err != nil {

@@ -89,7 +89,7 @@ func (p *process) stop() {
 	}
 }
 
-// answer is what a client has got.
+// answer is the answer to a client.
 type answer struct {
 	status   int
 	body     string

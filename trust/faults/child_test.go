@@ -25,7 +25,7 @@ import (
 // this address. It gets orders by lines on its standard input, and ends with it.
 const childEnv = "INTERLOCK_FAULT_CHILD"
 
-// answer is what a child says, in a line.
+// answer is an answer of a child, in a line.
 type answer struct {
 	Token   int64
 	Lost    string    // what Err said, empty for nil
@@ -81,7 +81,7 @@ func (p *process) tell() {
 	}
 }
 
-// hear waits for the child's next answer.
+// hear reads the child's next answer.
 func (p *process) hear() (a answer) {
 	p.Helper()
 	if !p.out.Scan() {

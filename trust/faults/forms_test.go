@@ -18,7 +18,7 @@ import (
 	"github.com/interlock-go/interlock/internal/redistest"
 )
 
-// This file has the short forms of what tests do with locks.
+// This file has short forms of the tests' actions on locks.
 
 // patiently takes a lock although the store may not answer for a while, and counts
 // how often that was so: on a machine that others use, a second can be too short.
@@ -84,7 +84,7 @@ func (s *scene) release(leases ...*core.Lease) {
 }
 
 // refused wants a lock never to be granted, and the refusal to be of this error with
-// these words. What a busy machine says first, that an answer did not come in time,
+// these words. A first error of a busy machine, that an answer did not come in time,
 // does not count.
 func (s *scene) refused(l *core.Locker, key string, want error, texts ...string) {
 	s.Helper()
@@ -200,8 +200,8 @@ func (s *scene) succession(first *core.Lease, second *core.Locker) *core.Lease {
 	return next
 }
 
-// resource is what a lock protects, with a memory for the last token: the claim of
-// a token before the read, and the write under it.
+// resource is a resource with a memory for the last token: the claim of a token before the
+// read, and the write under it.
 type resource struct {
 	mu    sync.Mutex
 	token int64

@@ -17,7 +17,7 @@ import (
 	"github.com/interlock-go/interlock/internal/redistest"
 )
 
-// places are what two processes have of three keys: the first has "x" for itself, each
+// places are the holds of two processes on three keys: the first has "x" for itself, each
 // shares "s", and each has a permit of "p", which has two.
 type places struct {
 	*scene
@@ -90,7 +90,7 @@ func (p *places) gone(other *core.Locker) {
 	p.release(next...)
 }
 
-// barred wants a try to be refused with this error. What a busy machine says first does not
+// barred wants a try to be refused with this error. A first error of a busy machine does not
 // count.
 func (s *scene) barred(l *core.Locker, key string, want error, opts ...core.Option) {
 	s.Helper()

@@ -81,7 +81,7 @@ func stageAlone(t testing.TB) *scene {
 	return s
 }
 
-// end closes what processes have, as their ends would.
+// end closes the resources of processes, as their ends would.
 func (s *scene) end() {
 	s.mu.Lock()
 	all := s.close
@@ -100,7 +100,7 @@ func (s *scene) atEnd(f func()) {
 	s.close = append(s.close, f)
 }
 
-// locker makes what a process has: a store and a locker.
+// locker makes the store and the locker of a process.
 func (s *scene) locker(rdb redis.UniversalClient, opts ...core.LockerOption) *core.Locker {
 	s.Helper()
 	return s.lockerWith(rdb, nil, opts...)
@@ -135,8 +135,8 @@ func (s *scene) lockerOn(store core.Store, done func() error, opts ...core.Locke
 }
 
 // clean ends a test on its servers: every lock goes while the processes live, and
-// with their ends the last subscription. What may stay are the last tokens, which
-// end by themselves.
+// with their ends the last subscription. Only the last tokens may stay; they end
+// by themselves.
 func (s *scene) clean(servers ...*redistest.Server) {
 	s.Helper()
 	for _, srv := range servers {

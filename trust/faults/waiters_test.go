@@ -59,8 +59,8 @@ func TestAThousandWaitersAndOneRelease(t *testing.T) {
 	srv.ResetStats(t)
 	s.release(held)
 	next := <-granted
-	// The first in the list tries, the second after it before it hears that it was
-	// too late, and perhaps the others: not each of the thousand.
+	// The first in the list tries, the second after it before it learns that it was too late,
+	// and perhaps the others: not each of the thousand.
 	calls := srv.Calls(t)["evalsha"]
 	t.Logf("one release and the grant after it: %d requests", calls)
 	if calls > 1+2*processes {

@@ -159,8 +159,8 @@ func sqlState(err error) string {
 	return ""
 }
 
-// The second of two transactions of a key waits for the first, in every isolation
-// level, and then either sees what that wrote or is refused.
+// The second of two transactions of a key waits for the first, in every isolation level, and
+// then either sees its writes or is refused.
 func TestAClaimWaitsForTheTransactionBeforeIt(t *testing.T) {
 	// Not in parallel with other tests: it mistakes any waiting transaction for its own.
 	for _, level := range []sql.IsolationLevel{sql.LevelReadCommitted, sql.LevelRepeatableRead, sql.LevelSerializable} {

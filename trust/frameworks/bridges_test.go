@@ -27,7 +27,7 @@ import (
 
 var errDeclined = errors.New("the card was declined")
 
-// answer is what a client got.
+// answer is the answer to a client.
 type answer struct {
 	status   int
 	body     string

@@ -44,7 +44,7 @@ func (n *network) cut(d time.Duration) {
 	})
 }
 
-// swallows reports whether what l sends or receives now is lost.
+// swallows reports whether data that l sends or receives now is lost.
 func (n *network) swallows(l *link) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -93,8 +93,8 @@ func judge(t *testing.T, runs []history.Run, o orders, registers *redis.Client) 
 		}
 		begin := time.Now()
 		if o.Servers.Kind != single {
-			// A release that a failover lost gives the lock its lease back, and a
-			// vote that was split refuses what no process holds.
+			// A release that a failover lost gives the lock its lease back, and a split vote
+			// refuses a lock that no process holds.
 			l.Refusals = nil
 		}
 		if hasPlaces(subjects[l.Subject]) {

@@ -230,7 +230,7 @@ func vacant(lock [2]locking, name string, key uint32) (free time.Time, surplus b
 	return free, surplus, nil
 }
 
-// wantPlaces says what must hold of places on a topology.
+// wantPlaces checks the rules of places on a topology.
 func wantPlaces(t *testing.T, top topology, v *verdict) {
 	t.Helper()
 	for way, n := range v.ways {

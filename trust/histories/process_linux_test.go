@@ -223,8 +223,8 @@ func (c *crew) awaitPlaces(p *process) {
 	}
 }
 
-// end has the processes end and returns what all have recorded. The last of them is
-// killed, when the others have ended.
+// end has the processes end and returns the records of all. The last of them is killed, when
+// the others have ended.
 func (c *crew) end() (runs []history.Run, faults map[string]int, crashed time.Time) {
 	c.t.Helper()
 	c.places.Wait()

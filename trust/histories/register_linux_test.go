@@ -119,7 +119,7 @@ func (w *worker) writeBoth(
 	p.End(outcome(second.Err(), true))
 }
 
-// outcome is what an answer of the registers means.
+// outcome is the meaning of an answer of the registers.
 func outcome(err error, done bool) history.Outcome {
 	switch {
 	case err != nil:
@@ -145,7 +145,7 @@ func number(text string, err error) (uint64, error) {
 	return n, nil
 }
 
-// lastValues returns what both registers of a lock hold in the end.
+// lastValues returns the last values of both registers of a lock.
 func lastValues(ctx context.Context, rdb *redis.Client, lock string) (fenced, plain uint64, err error) {
 	fenced, err = number(rdb.HGet(ctx, fencedKey(lock), "value").Result())
 	plain, other := number(rdb.Get(ctx, plainKey(lock)).Result())

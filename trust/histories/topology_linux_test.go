@@ -78,8 +78,8 @@ func pauseServer(ctx context.Context, t *testing.T, s *redistest.Server, rng *ra
 	s.Resume(t)
 }
 
-// startReplicated fails over by hand: the file with the master's address stands
-// for what clients ask in such an installation.
+// startReplicated fails over by hand: the file with the master's address replaces the service
+// that clients ask in such an installation.
 func startReplicated(kind string) func(t *testing.T) (servers, []fault) {
 	return func(t *testing.T) (servers, []fault) {
 		set := redistest.Replicated(t, 1)

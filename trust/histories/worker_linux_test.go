@@ -113,7 +113,7 @@ func work(o orders, input io.Reader) (err error) {
 	wg.Wait()
 	bound, cancel := context.WithTimeout(context.Background(), 5*lease)
 	defer cancel()
-	// What a fault has left on its way may not be over in time.
+	// The effects of a fault may not be over in time.
 	_ = locker.Close(bound)
 	return errors.Join(w.registers.Close(), store.Close())
 }
@@ -237,7 +237,7 @@ func (w *worker) loop(ctx context.Context, s *subject, index uint32, rng *rand.R
 // id draws a number that no other process draws.
 func (w *worker) id(n *atomic.Uint64) uint64 { return uint64(w.Run)<<40 | n.Add(1) }
 
-// section is one acquire, and what follows it if it was granted.
+// section is one acquire, and the section after it if it was granted.
 func (w *worker) section(ctx context.Context, s *subject, about history.Record, rng *rand.Rand) {
 	name := keyName(s.name, about.Key)
 	how := how{try: rng.IntN(6) == 0, fixed: rng.IntN(20) == 0}
@@ -344,7 +344,7 @@ func (w *worker) giveBack(g grant, acquire *history.Record, about history.Record
 // deadline is the end of a lease by the clock of the history, rather earlier than
 // later.
 func deadline(g grant) int64 {
-	now := history.Now() // first: what passes until the next line shortens it
+	now := history.Now() // first: the time until the next line shortens it
 	return now + int64(time.Until(g.Deadline()))
 }
 

@@ -20,7 +20,7 @@ import (
 	"github.com/interlock-go/interlock/trust/internal/pgtest"
 )
 
-// answer is what a client got.
+// answer is the answer to a client.
 type answer struct {
 	status   int
 	replayed bool

@@ -74,9 +74,9 @@ func insertEnt(ctx context.Context, p payment) error {
 	return driver.Exec(ctx, query, args, nil)
 }
 
-// The rest is what sqlc generates for a query that inserts a payment.
+// sqlc generates the rest for a query that inserts a payment.
 
-// DBTX is what a Queries needs of a connection or a transaction.
+// DBTX is the part of a connection or a transaction that a Queries needs.
 type DBTX interface {
 	ExecContext(context.Context, string, ...any) (sql.Result, error)
 	PrepareContext(context.Context, string) (*sql.Stmt, error)

@@ -131,7 +131,7 @@ func everything(ctx context.Context, o *otellock.Observer) {
 		}
 		unlocked.Bypassed(core.ErrUnavailable)
 	}
-	// What asks for no lock has no kind.
+	// An event without a lock has no kind.
 	_, endpoint := o.Start(ctx, observe.Operation{Rule: "rare endpoint", Unlocked: true})
 	for _, outcome := range decisions {
 		endpoint.Decided(observe.Decided{Outcome: outcome})
@@ -156,7 +156,7 @@ func (m metricLabels) has(names ...string) bool {
 	return !slices.ContainsFunc(names, func(name string) bool { return m[name] == nil })
 }
 
-// emitted returns what otellock emits through the Prometheus exporter, by the names of the
+// emitted returns the output of otellock through the Prometheus exporter, by the names of the
 // series that Prometheus stores, with the labels that a scrape adds.
 func emitted(t *testing.T) map[string]metricLabels {
 	t.Helper()
@@ -194,7 +194,7 @@ func emitted(t *testing.T) map[string]metricLabels {
 	return all
 }
 
-// The names are part of what users build on: they are in dashboards that are not ours.
+// Users build on the names: they are in dashboards that are not ours.
 func TestTheExporterGivesTheMetricsTheseNames(t *testing.T) {
 	want := []string{
 		"interlock_acquire_duration_seconds_bucket", "interlock_acquire_duration_seconds_count", "interlock_acquire_duration_seconds_sum",

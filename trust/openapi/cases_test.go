@@ -32,7 +32,7 @@ type site struct {
 	guard  *core.Guard
 	engine *idempotency.Engine
 	mux    http.Handler
-	under  []func() // what ends the requests that the case leaves under way
+	under  []func() // functions that end the requests that the case leaves under way
 }
 
 // refusal is a case. Its run returns the exchange that is judged. want is empty for an answer

@@ -244,7 +244,7 @@ func (e *exchange) Write(b []byte) (int, error) {
 	return e.ResponseRecorder.Write(b)
 }
 
-// handler is what an application writes.
+// handler is the handler of an application.
 func (s *site) handler() http.Handler {
 	mux := http.NewServeMux()
 	if s.route == locks {

@@ -24,8 +24,8 @@ import (
 	"github.com/interlock-go/interlock/trust/internal/pgtest"
 )
 
-// opener returns what opens records. Cases that run one after the other share a schema,
-// and the connections to it.
+// opener returns a function that opens records. Cases that run one after the other share a
+// schema, and the connections to it.
 func opener(t *testing.T) func(*testing.T, idemcases.Server) *records {
 	t.Helper()
 	shared := openRecords(t, pgtest.DSN(t))
@@ -89,7 +89,7 @@ func openRecords(t *testing.T, dsn string) *records {
 }
 
 // isStatement reports whether the driver writes statements, and neither the start of a
-// session, which begins with its length, nor what tells it whether a connection is alive.
+// session, which begins with its length, nor a probe of the connection.
 func isStatement(written []byte) bool {
 	return len(written) > 0 && written[0] != 0 && !bytes.HasSuffix(written, []byte("-- ping\x00"))
 }

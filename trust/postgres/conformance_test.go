@@ -20,7 +20,7 @@ func TestOneRuleExcludesAcrossProtocolsOnPostgreSQL(t *testing.T) {
 	conformance.RunAcross(t, frameworks.Protocols, func(tb testing.TB) core.Store { return newStore(tb, connect(tb, dsn)) })
 }
 
-// row is what a server knows about the lock of a key.
+// row is the row of a key's lock on the server.
 type row struct {
 	held  bool // and its lease has not ended
 	token int64

@@ -163,8 +163,8 @@ func TestLocksWithoutATableSaySo(t *testing.T) {
 	}
 }
 
-// A request for what this store does not have, or with a text that PostgreSQL cannot have,
-// must not fail the others that share its statement.
+// A request for a function that this store does not have, or with a text that PostgreSQL
+// cannot have, must not fail the others that share its statement.
 func TestLocksThatPostgreSQLCannotHaveAreRefused(t *testing.T) {
 	t.Parallel()
 	db, _ := tables(t)

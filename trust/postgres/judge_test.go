@@ -24,7 +24,7 @@ type judge struct {
 	last   map[string]int64        // the last token
 }
 
-// section is what a holder does under the lock of a key. A holder that does not trust its
+// section is the work of a holder under the lock of a key. A holder that does not trust its
 // lease any more, since the machine has stood still, does nothing.
 func (j *judge) section(key string, token int64, trusted func() bool) {
 	j.mu.Lock()

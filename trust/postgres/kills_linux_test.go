@@ -47,7 +47,7 @@ var variants = []variant{
 	{inTransaction, true}, {ownTransaction, false}, {onRedis, false}, {onRedisMarked, false}, {bare, false},
 }
 
-// tally is what came of the payments of a variant.
+// tally counts the outcomes of the payments of a variant.
 type tally struct {
 	answered, unknown, givenUp int
 	twice, missing             int // of the answered payments, in the ledger
@@ -299,7 +299,7 @@ func (f *fleet) pay(ctx context.Context, key string) int {
 			return paid
 		case strings.Contains(string(body), "idempotency-outcome-unknown"),
 			resp.StatusCode == http.StatusInternalServerError && resp.Header.Get("Idempotent-Replayed") != "":
-			return unknown // the latter after a mark: the failure is what every duplicate gets
+			return unknown // the latter after a mark: every duplicate gets the failure
 		case resp.StatusCode != http.StatusInternalServerError && resp.StatusCode != http.StatusServiceUnavailable &&
 			resp.StatusCode != http.StatusConflict:
 			f.Errorf("%s: status %d, %.200q", key, resp.StatusCode, body)

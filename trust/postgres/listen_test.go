@@ -18,8 +18,8 @@ import (
 	"github.com/interlock-go/interlock/pgxstore"
 )
 
-// listener receives notifications over its own connection. It is what a service can write
-// that does not use package pgxstore.
+// listener receives notifications over its own connection. A service that does not use
+// package pgxstore can write it.
 type listener struct{ dsn string }
 
 func (l listener) Listen(ctx context.Context, channel string, hear func(string), state func(bool)) error {
@@ -53,8 +53,8 @@ func (deaf) Listen(ctx context.Context, _ string, _ func(string), state func(boo
 	return ctx.Err()
 }
 
-// A process that waits for locks and for records has one connection that listens, and hears
-// of both, also after it broke.
+// A process that waits for locks and for records has one connection that listens for both,
+// also after it broke.
 func TestLocksAndRecordsListenOnOneConnection(t *testing.T) {
 	for name, listens := range map[string]func(t *testing.T, dsn string) pgstore.Listener{
 		"one's own": func(_ *testing.T, dsn string) pgstore.Listener { return listener{dsn} },
@@ -146,8 +146,8 @@ func listensFor(t *testing.T, dsn, name string, with pgstore.Option) {
 	}
 }
 
-// A process hears the others that use its tables, however they name the schema, and no
-// process that uses tables of the same name elsewhere.
+// A process receives the notifications of processes on its tables, however they name the
+// schema, and of no process with tables of the same name elsewhere.
 func TestProcessesHearEachOtherByTheirTables(t *testing.T) {
 	t.Parallel()
 	hears := func(dsn string, opts ...pgstore.Option) *pgstore.Store {
@@ -172,7 +172,7 @@ func TestProcessesHearEachOtherByTheirTables(t *testing.T) {
 	defer here.Await("b", soon(t), func() { foreign <- struct{}{} })()
 	<-foreign // by Await itself
 	hear(elsewhere, elsewhere, "b")
-	hear(here, there, "c") // announced later, and heard
+	hear(here, there, "c") // announced later, and received
 	if len(foreign) > 0 {
 		t.Error("a process hears what is announced about the tables of another schema")
 	}

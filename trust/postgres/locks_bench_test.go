@@ -49,7 +49,7 @@ func BenchmarkLocks(b *testing.B) {
 	}
 }
 
-// BenchmarkAdvisoryLocks does what BenchmarkLocks does with PostgreSQL's advisory locks: the
+// BenchmarkAdvisoryLocks measures as BenchmarkLocks, with PostgreSQL's advisory locks: the
 // locks of a session, and the locks of a transaction. They have no lease and no token, and
 // write nothing. Each goroutine has its own connection, as each holder needs one.
 func BenchmarkAdvisoryLocks(b *testing.B) {

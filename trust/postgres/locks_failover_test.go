@@ -18,7 +18,7 @@ import (
 	"github.com/interlock-go/interlock/trust/internal/pgtest"
 )
 
-// answered asks again, a few times, what a busy machine has left without an answer.
+// answered repeats a request, a few times, that a busy machine has left without an answer.
 func answered(ask func() error) (err error) {
 	for range 5 {
 		if err = ask(); !errors.Is(err, core.ErrUnavailable) || errors.Is(err, core.ErrLost) {

@@ -19,7 +19,7 @@ import (
 	"github.com/interlock-go/interlock/trust/internal/pgtest"
 )
 
-// outcome is what a request has ended with.
+// outcome is the outcome of a request.
 type outcome struct {
 	rep driver.Reply
 	err error

@@ -194,7 +194,7 @@ func TestAGrowingTableIsReadByItsKeys(t *testing.T) {
 // churnFlag is for how long TestChurn goes on.
 var churnFlag = flag.Duration("churn", 5*time.Second, "`duration` of TestChurn")
 
-// TestChurn takes and releases locks of many keys, and looks at what that leaves in the
+// TestChurn takes and releases locks of many keys, and looks at the rows that remain in the
 // table.
 //
 //	go test -tags=integration,long -v -run Churn -timeout 0 ./postgres -args -churn 1h

@@ -68,7 +68,7 @@ func soon(tb testing.TB) time.Time {
 	return time.Now().Add(measured(tb).Patience())
 }
 
-// receive waits for what a channel brings.
+// receive waits for a value of a channel.
 func receive[T any](tb testing.TB, what string, from <-chan T) (got T) {
 	tb.Helper()
 	select {

@@ -88,8 +88,8 @@ func TestAListenerBehindAPoolOfSessionsHears(t *testing.T) {
 	e.hears(heard{payload: "a"})
 }
 
-// TestBehindPgBouncer has two processes of one service behind a pooler in transaction
-// mode. There LISTEN hears nothing, and duplicates look by themselves.
+// TestBehindPgBouncer has two processes of one service behind a pooler in transaction mode.
+// There LISTEN delivers nothing, and duplicates look by themselves.
 func TestBehindPgBouncer(t *testing.T) {
 	t.Parallel()
 	dsn := pooler(t, pgtest.DSN(t), pgbouncertest.Transaction)

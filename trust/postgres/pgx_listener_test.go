@@ -23,11 +23,11 @@ import (
 // heard is one call of a listener.
 type heard struct {
 	payload string
-	state   bool // payload is none, but listening
+	state   bool // a call of state, with on
 	on      bool
 }
 
-// ears is what a listener has told.
+// ears collects the calls of a listener.
 type ears struct {
 	*testing.T
 	log    logtest.Log

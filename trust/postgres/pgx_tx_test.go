@@ -36,7 +36,7 @@ func begin(t *testing.T) (*sql.DB, *sql.Conn, *sql.Tx, pgx.Tx) {
 	return db, conn, own, tx
 }
 
-// sum is what a database has committed.
+// sum is the committed sum of a database.
 const sum = "SELECT coalesce(sum(a), 0) FROM t"
 
 func TestATransactionOfDatabaseSQLCanBeUsedThroughPgx(t *testing.T) {

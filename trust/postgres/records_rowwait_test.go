@@ -14,7 +14,7 @@ import (
 	"github.com/interlock-go/interlock/core/pgstore"
 )
 
-// claimed is what a claim has ended with.
+// claimed is the outcome of a claim.
 type claimed struct {
 	rep record.ClaimReply
 	err error
@@ -43,7 +43,7 @@ func claim(tb testing.TB, s record.Store, ask record.ClaimRequest) (record.Claim
 	return rep, err
 }
 
-// hearing is a listener that says that it hears, and closes the channel.
+// hearing is a listener that reports that it listens, and closes the channel.
 type hearing chan struct{}
 
 func (h hearing) Listen(ctx context.Context, _ string, _ func(string), state func(bool)) error {
@@ -54,8 +54,8 @@ func (h hearing) Listen(ctx context.Context, _ string, _ func(string), state fun
 }
 
 // TestAStatementThatWasGivenUpDoesNotWaitOn has a row locked by another transaction, and a
-// server that does not hear when a client gives a statement up. The statement must not be
-// executed long after, when the row is free.
+// server that does not notice when a client gives a statement up. The statement must not
+// be executed long after, when the row is free.
 func TestAStatementThatWasGivenUpDoesNotWaitOn(t *testing.T) {
 	plain, dsn := tables(t)
 	var alone atomic.Bool // no new connection is made, so none to cancel a statement

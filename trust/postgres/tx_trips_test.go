@@ -13,7 +13,8 @@ import (
 	"github.com/interlock-go/interlock/core/pgstore"
 )
 
-// TestTheRoundTripsOfAPayment counts what a request with a transaction writes to its connection.
+// TestTheRoundTripsOfAPayment counts the writes of a request with a transaction to its
+// connection.
 func TestTheRoundTripsOfAPayment(t *testing.T) {
 	t.Parallel()
 	plain, dsn := tables(t)

@@ -16,9 +16,9 @@ import (
 	"github.com/jackc/pgx/v5/stdlib"
 )
 
-// wire is what lies between the connections of a pool and the server. Its functions may
-// be nil. They are set before it is used, and are called from any goroutine; text is what a
-// connection has written last. If a function returns an error, the connection breaks.
+// wire is the network between the connections of a pool and the server. Its functions may
+// be nil. They are set before it is used, and are called from any goroutine; text is the
+// last write of a connection. If a function returns an error, the connection breaks.
 type wire struct {
 	dialing  func() error
 	sending  func(text []byte) error // before a write
@@ -29,7 +29,7 @@ type wire struct {
 	frozen *atomic.Bool // of the connections that are made now
 }
 
-// commit is in what pgx writes for the end of a transaction: the text of a simple query.
+// commit is a part of pgx's message for the end of a transaction: the text of a simple query.
 var commit = []byte("commit\x00")
 
 // dial connects to a server. Drivers take it as their function for that.

@@ -45,7 +45,7 @@ func Main(addr string, run func(listener net.Listener, stop <-chan struct{}) err
 	}
 }
 
-// Parts are what a service is made of.
+// Parts are the parts of a service.
 type Parts struct {
 	Locker *core.Locker
 	Engine *idempotency.Engine

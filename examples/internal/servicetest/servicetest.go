@@ -1,5 +1,5 @@
-// Package servicetest asks the example services what their clients may ask for. A service
-// runs in the process of the test, on a Redis in memory.
+// Package servicetest sends the example services the requests that their clients may send. A
+// service runs in the process of the test, on a Redis in memory.
 package servicetest
 
 import (

@@ -1,6 +1,6 @@
-// Command llms writes what language models read of the documents, in the form of
-// llmstxt.org: llms.txt, an index, and llms-full.txt, the texts themselves. It runs in the
-// root of the repository.
+// Command llms writes the documents for language models, in the form of llmstxt.org:
+// llms.txt, an index, and llms-full.txt, the texts themselves. It runs in the root of the
+// repository.
 //
 //	go run ./internal/checks/llms
 package main

@@ -1,4 +1,4 @@
-// Package echox tells package echolock/v5 what echo does not say directly.
+// Package echox finds out facts for package echolock/v5 that echo does not report directly.
 package echox
 
 import (
@@ -14,7 +14,7 @@ import (
 func Routed(c *echo.Context) bool {
 	info := c.RouteInfo()
 	if info.Name == "" && info.Method == "" {
-		// Not routed yet, as in Pre: see what will come of it.
+		// Not routed yet, as in Pre: ask the router.
 		r := *c.Request() // the router writes to it
 		probe := route(c, &r)
 		defer c.Echo().ReleaseContext(probe)

@@ -48,8 +48,8 @@ func Start(tb testing.TB) *Server {
 	return s
 }
 
-// Restart starts a server again that was killed or stopped, as a reboot does: the server
-// has lost its data, and its clock shows what [Server.Step] has set.
+// Restart starts a server again that was killed or stopped, as a reboot does: the server has
+// lost its data, and its clock shows the time that [Server.Step] has set.
 func (s *Server) Restart(tb testing.TB) {
 	tb.Helper()
 	s.shimmed(tb, func() { s.Server.Restart(tb) })

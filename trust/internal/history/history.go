@@ -75,7 +75,7 @@ type Record struct {
 	// Token is the fencing token of the hold.
 	Token int64
 	// Value is the value read or written, unique among the writes; 0 is the first value of a
-	// register. Before is, of a write, what its writer had read.
+	// register. Before is, of a write, the value that its writer had read.
 	Value, Before uint64
 	// Trusted is, of an acquire, until when its holder trusted the lease: the
 	// deadline that the holder last knew, and in the end the last moment at which
@@ -87,7 +87,7 @@ type Record struct {
 	Way Way
 }
 
-// Run is what one process recorded from its start to its end.
+// Run is the record of one process from its start to its end.
 type Run struct {
 	Records []Record
 	// Killed is when it was killed, 0 if it ended by itself.

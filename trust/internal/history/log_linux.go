@@ -72,8 +72,7 @@ func (l *Log) Begin(r Record) *Record {
 	return p
 }
 
-// End records that the operation has returned. What else there is to say must be
-// in the record already.
+// End records that the operation has returned. All else must be in the record already.
 func (r *Record) End(o Outcome) {
 	r.Return = Now()
 	atomic.StoreUint32((*uint32)(&r.Outcome), uint32(o))
@@ -88,7 +87,7 @@ func (r *Record) Trust(until int64, settled bool) {
 	}
 }
 
-// Load reads the log of a process that has ended, or what there is of it so far.
+// Load reads the log of a process that has ended, or its part so far.
 func Load(path string) ([]Record, error) {
 	f, err := os.Open(path)
 	if err != nil {

@@ -6,7 +6,7 @@ import (
 	"sort"
 )
 
-// RegisterVerdict says what became of the writes of one register.
+// RegisterVerdict is the judgement of the writes of one register.
 type RegisterVerdict struct {
 	// Written is how many writes were acknowledged.
 	Written int

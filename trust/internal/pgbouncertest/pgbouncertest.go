@@ -4,8 +4,8 @@
 //
 // It is a private process in front of the server of package pgtest. Its files are in a
 // temporary directory, it listens on a socket in there and on no port, and lets every
-// client in. The program is what INTERLOCK_PGBOUNCER names, else pgbouncer on
-// PATH or where Debian puts it. Without it the tests fail.
+// client in. The program is named by INTERLOCK_PGBOUNCER, else it is pgbouncer on PATH
+// or where Debian puts it. Without it the tests fail.
 //
 // PgBouncer refuses to run as root, so in tests that do it runs as the server does. It
 // ends with the test, and on Linux when the test binary dies.

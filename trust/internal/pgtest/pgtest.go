@@ -107,8 +107,8 @@ func Open(tb testing.TB) *sql.DB {
 	return db
 }
 
-// DSN returns the connection string of what [Open] opens: of an empty schema, made for
-// this test.
+// DSN returns the connection string for a database as [Open] opens it: with an empty schema,
+// made for this test.
 func DSN(tb testing.TB) string {
 	tb.Helper()
 	var schema string

@@ -76,7 +76,7 @@ func (f *Flags) Define(fs *flag.FlagSet) {
 // Replicas returns how many replicas have to have the lock, and within which time.
 func (f *Flags) Replicas() (n int, within time.Duration) { return f.replicas, time.Second }
 
-// Command returns what there is to run. Its error names the mistake and the accepted forms.
+// Command returns the command to run. Its error names the mistake and the accepted forms.
 func (f *Flags) Command(key string, command []string) (*Command, error) {
 	c := &Command{wait: f.wait, ttl: f.ttl, grace: f.grace, args: command}
 	if c.grace < 0 {

@@ -20,5 +20,5 @@
 //
 // docs/run.md lists how a command and its children end or live on. Here they are child.pass
 // (a signal), watch.end and watch.tick (a loss), child.attributes (the death of the
-// wrapper), and watch.sayWhoLives (what no signal ends).
+// wrapper), and watch.sayWhoLives (processes that no signal ends).
 package run

@@ -173,9 +173,10 @@ func (c *child) attributes(streams Streams) *syscall.SysProcAttr {
 	attr := &syscall.SysProcAttr{Setpgid: true}
 	dieWithParent(attr)
 	c.nearTerminal = terminal(streams.Stdin)
-	// What reads from the terminal has to be in its foreground group. The keys that make
-	// signals then reach the command, and not this process. In a pipeline the other programs
-	// have to stay there: `interlock run K -- command | less` reads the terminal, too.
+	// A process that reads from the terminal has to be in its foreground group. The keys
+	// that make signals then reach the command, and not this process. In a pipeline the
+	// other programs have to stay there: `interlock run K -- command | less` reads the
+	// terminal, too.
 	if !c.nearTerminal || pipe(streams.Stdout) || pipe(streams.Stderr) || !inForeground(streams.Stdin) {
 		return attr
 	}

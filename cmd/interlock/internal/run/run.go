@@ -19,7 +19,7 @@ const closeWait = 2 * time.Second
 // Streams are the input and output of the command, and the messages of the wrapper.
 type Streams struct {
 	Stdin, Stdout, Stderr *os.File
-	// Voice says what went wrong.
+	// Voice writes the error.
 	Voice *Voice
 }
 

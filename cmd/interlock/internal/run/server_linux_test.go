@@ -65,7 +65,7 @@ func startProxy(t *testing.T, upstream string) *proxy {
 	return p
 }
 
-// swallower writes what a proxy lets through.
+// swallower writes the data that a proxy lets through.
 type swallower struct {
 	proxy *proxy
 	to    io.Writer

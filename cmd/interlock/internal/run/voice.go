@@ -117,8 +117,8 @@ func (v *Voice) hush() (speak func()) {
 // speak says that the command has begun, or will not.
 func (v *Voice) speak() { v.begin.Do(func() { close(v.begun) }) }
 
-// finish writes the remaining messages, and waits for that no longer than lastWords. What
-// comes later, from a goroutine of the store, is dropped. Call it once.
+// finish writes the remaining messages, and waits for that no longer than lastWords. Later
+// messages, from a goroutine of the store, are dropped. Call it once.
 func (v *Voice) finish() {
 	v.speak()
 	close(v.last)

@@ -26,7 +26,7 @@ type process interface {
 	// pass hands a signal on that this process got.
 	pass(sig os.Signal)
 	// resume is called after a child was stopped, or has ended, and look now and then. look
-	// returns what there is to say.
+	// returns the messages.
 	resume()
 	look() (news string)
 	// terminate asks the command and its descendants to end.
@@ -53,9 +53,9 @@ type watch struct {
 
 // until passes signals on, and returns when the command has ended.
 //
-// Nothing here writes, and nothing waits for a terminal or for another goroutine: what there
-// is to say is queued, and each signal is a system call that does not wait. The locker
-// renews the lease; its goroutines write to their connections alone.
+// Nothing here writes, and nothing waits for a terminal or for another goroutine: messages
+// are queued, and each signal is a system call that does not wait. The locker renews the
+// lease; its goroutines write to their connections alone.
 func (w *watch) until(incoming, stops <-chan os.Signal) {
 	lost := w.lease.Context().Done()
 	timer := time.NewTimer(0)

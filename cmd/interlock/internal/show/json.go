@@ -61,14 +61,14 @@ type Locker struct {
 	Protocol int        `json:"protocol"`
 }
 
-// Message is what run tells while it runs a command.
+// Message is a message of run while it runs a command.
 type Message struct {
 	Time    time.Time `json:"time"`
 	Key     string    `json:"key"`
 	Message string    `json:"message"`
 }
 
-// Report is what doctor has found.
+// Report has the findings of doctor.
 type Report struct {
 	Safe          bool           `json:"safe"`
 	Servers       []Server       `json:"servers"`

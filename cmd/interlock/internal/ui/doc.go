@@ -6,7 +6,7 @@
 // for all pages (loop.go), and each page gets its changes by server-sent events
 // (events.go). The pages work without JavaScript too, by reloading.
 //
-// What comes from Redis is hostile. Package show escapes unprintable characters,
+// Data from Redis is hostile. Package show escapes unprintable characters,
 // html/template the rest, and the Content-Security-Policy lets nothing run that is not
 // embedded here (guard.go).
 package ui

@@ -31,7 +31,7 @@ type list struct {
 	Rows  map[string]string `json:"rows"`
 }
 
-// content is what a page shows of a state.
+// content is the part of a state that a page shows.
 type content struct {
 	Lists  map[string][]row
 	Texts  map[string]string
@@ -85,7 +85,7 @@ func (u *UI) events(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// pageNews is what one page has been told.
+// pageNews is the last message to one page.
 type pageNews struct {
 	rows map[string]map[string]row // by table and id
 	rest []byte                    // the last update without HTML and time

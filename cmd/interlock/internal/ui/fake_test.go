@@ -151,7 +151,7 @@ func request(method, target string, form url.Values) *http.Request {
 	return r
 }
 
-// do carries a request out, with what edits change of it.
+// do carries a request out, changed by edits.
 func do(u *UI, r *http.Request, edits ...func(*http.Request)) *httptest.ResponseRecorder {
 	for _, edit := range edits {
 		edit(r)

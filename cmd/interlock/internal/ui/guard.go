@@ -20,7 +20,7 @@ const policy = "default-src 'none'; style-src 'self'; script-src 'self'; connect
 // manyBytes bounds the body of a request.
 const manyBytes = 64 << 10
 
-// guarded refuses what other sites' pages may send a browser to do, and sets the headers
+// guarded refuses requests that other sites' pages make a browser send, and sets the headers
 // of all responses.
 func (u *UI) guarded(next http.Handler) http.Handler {
 	var crossOrigin http.CrossOriginProtection

@@ -26,7 +26,7 @@ var (
 	errMany   = errors.New("too many pages are open; close some")
 )
 
-// query is what a page shows.
+// query is the view of a page.
 type query struct {
 	key     string // of the page of one lock
 	pattern string // of the table

@@ -187,7 +187,7 @@ func (u *UI) lock(w http.ResponseWriter, r *http.Request) {
 	u.render(w, http.StatusOK, "lock", p)
 }
 
-// lockContent is what a lock's page shows of a state.
+// lockContent is the part of a state that a lock's page shows.
 func (u *UI) lockContent(q query, s *state) content {
 	l := &s.lock
 	var holders, waiters []row

@@ -17,7 +17,7 @@ import (
 const (
 	// manyRows is how many rows a table has at most.
 	manyRows = 500
-	// readWithin bounds what one lock's page waits for Redis.
+	// readWithin bounds the wait of one lock's page for Redis.
 	readWithin = 10 * time.Second
 )
 
@@ -30,7 +30,7 @@ func (q query) encode() string {
 	return values.Encode()
 }
 
-// state is what a view has read.
+// state is the result of a view's reading.
 type state struct {
 	problem string // why it was not read, in plain words; else empty
 
@@ -121,8 +121,8 @@ func visible(search string) string {
 	}, strings.ToValidUTF8(search, "*"))
 }
 
-// words says in plain words what an error means for the reader of a page. What Redis said
-// follows, escaped.
+// words explains an error in plain words to the reader of a page. The error of Redis follows,
+// escaped.
 func words(err error) string {
 	var meaning string
 	switch {
@@ -162,7 +162,7 @@ func sinceText(since int64) string {
 	return durationText(now() - since)
 }
 
-// leftText says what remains until a time, as ui.js does.
+// leftText says the remaining time, as ui.js does.
 func leftText(end int64) string {
 	switch left := end - now(); {
 	case end == 0:

@@ -19,7 +19,7 @@ func (u *UI) Serve(ctx context.Context, ln net.Listener) error {
 	s := &http.Server{
 		Handler:           u,
 		ReadHeaderTimeout: 5 * time.Second,
-		ReadTimeout:       10 * time.Second, // events.go lifts it for what lasts
+		ReadTimeout:       10 * time.Second, // events.go lifts it for streams
 		WriteTimeout:      40 * time.Second, // more than a release takes
 		IdleTimeout:       time.Minute,
 		MaxHeaderBytes:    manyBytes,

@@ -23,7 +23,7 @@ type Fleet interface {
 	Release(ctx context.Context, key string, token int64) (fleet.Holder, error)
 }
 
-// Config is what a [UI] is made of.
+// Config has the parts of a [UI].
 type Config struct {
 	// Fleet has the locks.
 	Fleet Fleet
