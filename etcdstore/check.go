@@ -17,7 +17,7 @@ import (
 const keptRevisions = 1_000_000
 
 // Check asks etcd about its members and its data. It returns a sorted list of unsafe conditions,
-// each a sentence. The list is empty if all is well: fewer than three members that vote, an even
+// each a sentence, or an empty list. Unsafe are fewer than three members that vote, an even
 // number of them, members that the client does not know, an alarm such as a full disk, revisions
 // that nothing compacts, a client that [Connect] has not made. With authentication, the user of
 // the client needs no more rights for it than for locks: a missing right is a sentence, too. The

@@ -148,7 +148,7 @@
 // string, write a short function; [core.RequestFunc] shows one.
 //
 // A handler that moves money calls [idempotency.MarkEffect] just before it does so.
-// It sends its own key to the service that it calls ([idempotency.DownstreamKey]).
+// It sends a derived key to the service that it calls ([idempotency.DownstreamKey]).
 // This key is the same in every attempt. If MarkEffect returns an error, the handler
 // must not continue. Without the mark, if a process dies half-way, the next request
 // with the key runs the handler again.

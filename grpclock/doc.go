@@ -154,10 +154,10 @@
 // string, write a short function; [core.RequestFunc] shows one.
 //
 // A method that moves money calls [idempotency.MarkEffect] just before it does so.
-// It sends its own key to the service that it calls ([idempotency.DownstreamKey]).
-// This key is the same in every attempt. If MarkEffect returns an error, the method
-// must not continue. Without the mark, if a process dies half-way, the next call
-// with the key runs the handler again.
+// It sends a derived key to the service that it calls
+// ([idempotency.DownstreamKey]). This key is the same in every attempt. If
+// MarkEffect returns an error, the method must not continue. Without the mark, if a
+// process dies half-way, the next call with the key runs the handler again.
 //
 //	if err := idempotency.MarkEffect(ctx); err != nil {
 //		return nil, status.Error(codes.Unavailable, "not now")

@@ -13,7 +13,7 @@ import (
 )
 
 // Check asks ZooKeeper about its members and its numbers. It returns a sorted list of
-// unsafe conditions, each a sentence. The list is empty if all is well: fewer than three
+// unsafe conditions, each a sentence, or an empty list. Unsafe are fewer than three
 // members that vote, an even number of them, a server that is older than 3.5, and a
 // number of elections that leaves little room for fencing tokens. A missing right is a
 // sentence, too. The error matches driver.ErrUnavailable if ZooKeeper does not answer.
