@@ -35,5 +35,5 @@ func SetMostOrphans(l *Locker, n int) { l.locks.SetMostOrphans(n) }
 // SetMostCallbacks sets how many calls of the observer may wait.
 func SetMostCallbacks(l *Locker, n int) { l.calls.observed.Most = n }
 
-// Invalid has f take what is wrong with a lock of the locker after an event.
+// Invalid has f take the broken rule of a lock of the locker after an event.
 func Invalid(l *Locker, f func(error)) { l.locks.Invalid = f }

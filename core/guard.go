@@ -41,7 +41,7 @@ type Guard struct {
 //	tenant/{header.X-Tenant}/{id}     a header, in gRPC metadata
 //	report/{query.year}               a query parameter
 //	user/{ctx.user}                   what a ContextFunc finds in the context
-//	field/{msg.header.id}             a field whose name begins like a source
+//	field/{msg.header.id}             a field with a name that begins like a source
 //	account/{id:int}                  one lock for 42, 042 and +42; see Form
 //	nightly-report                    no placeholder: all requests share one lock
 //

@@ -24,9 +24,8 @@ import (
 //
 // The requests of all guards that are given the same option value are counted
 // together. An option value given to [New] counts the requests of all its guards
-// that have none of their own. The counts are of this process alone. They take
-// memory only for principals that have a request under way. Default: no bound. For
-// [New] or a guard.
+// without this option. The counts are of this process alone. They take memory only for
+// principals that have a request under way. Default: no bound. For [New] or a guard.
 func PerPrincipal(who RequestFunc, maxHeld, maxWaiting int) RequestOption {
 	l := &limit{who: who, held: maxHeld, waiting: maxWaiting, users: make(map[string]*usage)}
 	return requestOption(func(c *config) {

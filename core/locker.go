@@ -117,10 +117,10 @@ func (l *Locker) TryLock(ctx context.Context, key string, opts ...Option) (*Leas
 // when one of its locks is lost. With one key it is [Locker.Lock]; with no key it
 // returns [ErrKey]. Its other errors are as in [Locker.Lock].
 //
-// A caller whose context already holds other keys can still meet a caller that
+// A caller that already holds other keys in its context can still meet a caller that
 // takes them in the opposite order. Such a wait is therefore bounded ([NestedWait],
-// default 5 s). On [ErrHeld] release all locks and start again, better with one
-// LockAll for all keys.
+// default 5 s). On [ErrHeld] release all locks and start again, better with one LockAll
+// for all keys.
 func (l *Locker) LockAll(ctx context.Context, keys []string, opts ...Option) (*Lease, error) {
 	c, err := l.callConfig(opts)
 	if err != nil {

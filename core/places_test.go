@@ -316,7 +316,7 @@ func TestALossEndsTheContextOfEachThatShares(t *testing.T) {
 	})
 }
 
-// Redisson #2144: a short lease of one cuts the longer one of another.
+// Redisson #2144: a short lease of one owner cuts the longer lease of another.
 func TestMaxHoldEndsOneThatSharesAndNotTheOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLocker(t, memstore.New(), core.Watchdog(3*time.Second))

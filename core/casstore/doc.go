@@ -40,6 +40,6 @@
 // # What dead processes leave
 //
 // A lock that no process asks for again, names in lists, beats and voids stay when a process
-// dies. Each store looks for beats that have not changed for an hour, and deletes them with all
-// entries of their process.
+// dies. Each store looks for beats that have not changed for an hour, and deletes them with the
+// locks, names and voids that belong to them.
 package casstore

@@ -27,8 +27,8 @@ type settings struct {
 	err     error
 }
 
-// Prefix sets the beginning of the names of all entries. It consists of letters, digits,
-// - and _, in parts between slashes; otherwise [New] returns [driver.ErrConfig]. Services
+// Prefix sets the beginning of the names of all entries. It consists of letters,
+// digits, - and _, in parts between slashes; otherwise [New] returns [driver.ErrConfig]. Services
 // that share locks need the same. Default: "interlock".
 func Prefix(p string) Option {
 	return func(s *settings) { s.prefix = p }

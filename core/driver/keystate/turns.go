@@ -35,8 +35,8 @@ func (v reservation) offers(owner string, now time.Time) bool {
 	return v.offer != "" && v.offer == owner && v.stands(now)
 }
 
-// reserve keeps a lock that became free for the lockers whose turn it is, one after the
-// other. Lockers without a patience ask whenever they can.
+// reserve keeps a lock that became free for the next lockers, one after the other.
+// Lockers without a patience ask whenever they can.
 func (r *Record) reserve(v reservation, now time.Time) {
 	if r.reserved = v; v.offer == "" && len(r.waiting) > 0 {
 		r.waiting[0].patience = strings.ToLower(r.waiting[0].patience)

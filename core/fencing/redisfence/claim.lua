@@ -21,7 +21,7 @@ local reply = {'ok'}
 for i, key in ipairs(KEYS) do
 	redis.call('HSET', key, 'fence', ARGV[i + 1])
 	reply[i + 1] = redis.call('HGETALL', key)
-	-- Nothing but the fence: whoever asks for what is not there must not leave
+	-- Nothing but the fence: a request for a missing value must not leave
 	-- anything for good.
 	if #reply[i + 1] == 2 then
 		redis.call('PEXPIRE', key, ARGV[1])

@@ -17,7 +17,7 @@ for i, key in ipairs(KEYS) do
 	local token = ARGV[first]
 	local fence = redis.call('HGET', key, 'fence')
 	-- Claimed is equal, not just "not smaller": after the data was lost, or loaded
-	-- again from a backup, the claim is gone, and with it what was read.
+	-- again from a backup, the claim is gone, and with it the earlier read.
 	if ARGV[1] == 'claimed' and fence ~= token or fence and less(token, fence) then
 		return {'stale', i, fence or '0'}
 	end

@@ -255,8 +255,8 @@ func without(list, id string) string {
 	return strings.Join(left, ",")
 }
 
-// mayHave reports whether one of the places that became free is for this locker: it is
-// among the first of the list, and all of those want places.
+// mayHave reports whether a place that became free is for this locker: it is among the
+// first of the list, and all of these want places.
 func mayHave(s driver.Signal, id string) bool {
 	left := s.Now
 	for entry := range strings.SplitSeq(s.Next, ",") {

@@ -7,7 +7,7 @@ import (
 )
 
 // valid says which rule of its fields a lock breaks, or returns nil. Tests call it after each event
-// ([Table.Invalid]). The rules are those that the code relies on without looking.
+// ([Table.Invalid]). The code relies on these rules without checking them.
 func (l *lock) valid() error {
 	n, alone, tries := int32(0), int32(0), int32(0)
 	for w := l.first; w != nil; w = w.next {

@@ -50,7 +50,7 @@ type Table struct {
 	seq    atomic.Uint64 // of owners, without the mark attentive
 	seed   maphash.Seed
 	shards [shardCount]shard
-	// Invalid, for tests, takes what is wrong with a lock after an event.
+	// Invalid, for tests, takes the broken rule of a lock after an event.
 	Invalid func(error)
 
 	wakeups sync.Pool // channels of waiters that have slept

@@ -17,8 +17,8 @@ import (
 //
 // An ownership enters in the critical section that makes its grant visible, and leaves
 // in the section that begins its release, so that no lease is ever without its watchdog
-// and no renewal starts after a release. One that is on its way then finds nothing: a
-// renewal compares the owner.
+// and no renewal starts after a release. A renewal that is on its way then finds
+// nothing: it compares the owner.
 //
 // Lock order: a shard's mutex, then the mutex of the events.
 type watchdog struct {

@@ -9,7 +9,7 @@
 WITH conf AS MATERIALIZED (
 	SELECT set_config('lock_timeout', $9::text, true) AS bound
 ), taken AS (
-	-- A row whose time has ended, or a claim that lapsed. Every condition is checked
+	-- An expired row, or a claim that lapsed. Every condition is checked
 	-- again on the newest version of a row that another claim has just changed.
 	UPDATE interlock_record AS r SET
 		token = $2::text, fingerprint = $3::bytea, state = 'c', marked = $6::boolean, waits = false,
@@ -40,7 +40,7 @@ WITH conf AS MATERIALIZED (
 ), granted AS (
 	SELECT generation FROM taken UNION ALL SELECT generation FROM made
 )
--- generation belongs to a grant. The rest is what was there before, without one; and
+-- generation belongs to a grant. The rest is the earlier row, if there is no grant; and
 -- whether there are synchronous standbys.
 SELECT g.generation, r.token, r.state, r.fingerprint = $3::bytea, r.generation, r.marked, r.waits,
 	(extract(epoch FROM r.lease_until - clock_timestamp()) * 1000000)::bigint,

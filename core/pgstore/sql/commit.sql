@@ -2,7 +2,7 @@
 --
 -- $1 id  $2 token  $3 fingerprint  $4 generation
 -- $5 d, or x if there is no response to store  $6 response
--- $7 retention, in µs: what was promised before is not shortened
+-- $7 retention, in µs: an earlier promise is not shortened
 -- $8 for how much longer the key is remembered, in µs; 0 is not
 -- $9 a record that is gone is written anew, and so is a record without a claim, since the
 --    claim that took over was given up
@@ -38,7 +38,7 @@ WITH conf AS MATERIALIZED (
 ), stored AS (
 	SELECT waits FROM done UNION ALL SELECT waits FROM made
 )
--- stored; whether a duplicate waits; and without stored whose record there is.
+-- stored; whether a duplicate waits; and without stored the record that there is.
 SELECT s.stored, coalesce(s.waits, r.waits, false), r.token, r.state, r.fingerprint = $3::bytea,
 	CASE WHEN r.state = 'd' AND r.fingerprint = $3::bytea THEN r.response END
 FROM (SELECT EXISTS (SELECT FROM stored) AS stored,

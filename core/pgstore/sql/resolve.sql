@@ -1,4 +1,4 @@
--- Settles a record whose outcome is unknown, by what an operator has found out.
+-- Settles a record with an unknown outcome, by the findings of an operator.
 --
 -- $1 id  $2 token, a new one: the request that had the claim can change nothing any more
 -- $3 response; NULL: there was no effect, and the record goes. A row that is remembered for

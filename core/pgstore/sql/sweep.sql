@@ -1,4 +1,4 @@
--- Deletes up to $1 rows whose time has ended. It waits for no row.
+-- Deletes up to $1 expired rows. It waits for no row.
 --
 -- clock_timestamp() may return another time for each row, so PostgreSQL would use no index for
 -- a condition on it and read all rows that are kept. The rows are locked, so that their places

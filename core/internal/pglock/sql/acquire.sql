@@ -9,18 +9,18 @@
 --
 -- Returns a row for each key: its index, from 1; 1 if the owner holds the lock, else 0; the
 -- token; else the holder, '' where there is none; after how many µs to ask again, or of a grant
--- how many tokens follow that are never minted, 0 for no bound; whether the locker is in the list. A key without a row was in a change of another transaction
--- that this one could not see: ask again.
+-- how many tokens are left out after it, 0 for no bound; whether the locker is in the list. A key
+-- without a row was in a change of another transaction that this one could not see: ask again.
 --
--- What one sees first (seen) decides which rows are locked, in the order of their keys,
--- so that two of these do not wait for each other. What they hold once they are locked
--- (pick) decides everything else. A row that has nothing to change is only read, and the
--- transaction then writes nothing. The row of a lock that the owner has already is locked
--- nevertheless: an earlier try may have ended its wait for a synchronous standby without
--- the standby, and a transaction that locks a row waits for the standby as well.
+-- The first read (seen) selects the rows to lock, in the order of their keys, so that two of
+-- these statements do not wait for each other. The locked rows (pick) decide the result. A row
+-- that has nothing to change is only read, and the transaction then writes nothing. The row of a
+-- lock that the owner has already is locked nevertheless: an earlier try may have ended its wait
+-- for a synchronous standby without the standby, and a transaction that locks a row waits for the
+-- standby as well.
 --
--- A token is the last one plus 16 where the clock is behind that. Then 15 are left for hand-offs,
--- which the row does not learn of if the holder dies. Else the clock is ahead of all hand-offs.
+-- A token is the last one plus 16 where the clock lags that. Then 15 are left out for hand-offs,
+-- which the row never gets if the holder dies. Else the clock is ahead of all hand-offs.
 --
 -- A lock that was released is kept for the first four lockers of its list: for the first as
 -- long as that locker may take to ask (patience.sql), from lease_until on, then also for the

@@ -1,12 +1,12 @@
 -- Takes lockers out of the lists of those waiting: their last callers have left. If a lock is
--- kept for such a locker, its turn goes to those behind it.
+-- kept for such a locker, its turn goes to the lockers after it.
 --
 -- $1 keys, each once      $2 lockers
 -- $3 lock_timeout: for how many ms the statement waits for the lock of one row
 -- $4 in how many µs the lockers are called at the earliest, as in release.sql
 --
--- Returns a row for each key: its index, from 1; the list of the lockers whose turn it is now,
--- '' if there is nothing to tell; when that was, in µs since 1970.
+-- Returns a row for each key: its index, from 1; the list of the lockers that are called now,
+-- '' if there is nothing to announce; when that was, in µs since 1970.
 WITH conf AS MATERIALIZED (
 	SELECT set_config('lock_timeout', $3::text, true) AS bound, set_config('synchronous_commit', 'off', true) AS flush
 ), req AS MATERIALIZED (

@@ -1,6 +1,6 @@
 -- Deletes rows of locks that no owner has held for a while, from some pages of the table.
 --
--- $1 the first page, $2 the page behind the last one, both as (page,0)
+-- $1 the first page, $2 the page after the last one, both as (page,0)
 -- $3 for how many µs the lock must have been free
 -- $4 how many rows at the most
 --

@@ -1,6 +1,6 @@
--- Statements that find out whether a lock is offered to an owner (freed.lua), and what the list is
--- without the owner's locker: that is in the variable rest then, which is nil else. They are for
--- scripts that have no places.lua.
+-- Statements that find out whether a lock is offered to an owner (freed.lua). If so, the variable
+-- rest has the list without the owner's locker; else it is nil. They are for scripts that have no
+-- places.lua.
 
 local offered, rest = call('HMGET', lock, 'offer', 'q'), nil
 if offered[1] == owner then

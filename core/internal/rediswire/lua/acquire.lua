@@ -1,7 +1,7 @@
 -- Takes a lock for an exclusive owner, or enters a locker into the list of those
 -- waiting. Or does so for several locks, each on its own, where one server has them all:
--- their keys and arguments then follow one another; what they have in common, all but the
--- owners, may be there once, behind the owners. See places.lua for the layout.
+-- their keys and arguments then follow one another; the common arguments, all but the owners,
+-- may be there once, after the owners. See places.lua for the layout.
 --
 -- KEYS[1] lock    hash: the owner's field holds its token, q the waiting lockers. Without
 --                 an owner it has r, and is reserved for the first of these (reserve.lua), or
@@ -12,18 +12,18 @@
 -- ARGV[3] how long the fence is kept, in ms
 -- ARGV[4] the locker that will wait if the lock is held; empty for none. It may end with
 --         "~" and a letter, how long it may take to answer a call, with "=token", an offer to
---         the locker in whose place the owner wants the lock, and with "@ms", ms being
+--         the locker that the owner wants the lock in place of, and with "@ms", ms being
 --         how long its caller still waits: for as long, but for a short time only, no new
 --         places are granted ahead of it
 -- ARGV[5] the lockers that wait already, kept with the lock when it is granted; not there
 --         if there are none. Of several locks, all have this argument or none has it
 --
--- Returns the token when the owner holds the lock, or {token, how many tokens follow it that are
--- never minted} where the clock is behind the token, else {holders, after how many ms to
--- ask again, 1 if the locker is in the list, the token of the exclusive holder, or of the
--- offer, if there is one}; for several locks a list, see several.lua. The second is what is left of an exclusive holder's lease, or at most
--- 1 s where owners have places; where the lock is reserved, what is left until the turn of
--- the locker, or of all. Holders are joined by commas, and are not named if they
+-- Returns the token when the owner holds the lock, or {token, number of tokens left out after
+-- it} where the clock lags the token, else {holders, after how many ms to ask again, 1 if the
+-- locker is in the list, the token of the exclusive holder, or of the offer, if there is one};
+-- for several locks a list, see several.lua. The second is the rest of an exclusive holder's
+-- lease, or at most 1 s where owners have places; where the lock is reserved, the time until
+-- the turn of the locker, or of all. Holders are joined by commas, and are not named if they
 -- are many.
 -- A second run for the same owner returns the same token and leaves the lease
 -- alone, so that a repeated request neither fails nor revives anything.

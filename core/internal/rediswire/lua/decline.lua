@@ -1,6 +1,6 @@
 -- Takes a locker out of the list of those waiting: its last caller has left. If the lock is
--- reserved for the locker, its turn goes to those behind it, and they are told. An offer to the
--- locker stays: the locker is told of it, and gives it up by a release of its owner, or a caller
+-- reserved for the locker, its turn goes to the lockers after it, and is announced. An offer
+-- to the locker stays: the locker gets it, and gives it up by a release of its owner, or a caller
 -- that has come since holds the lock by it.
 --
 -- KEYS[1] lock

@@ -1,5 +1,5 @@
--- Gives an owner a place, which it has beside other owners, or enters a locker into the
--- list of those waiting. Or does so for several locks, each on its own, where one server
+-- Gives an owner a place, which it has together with other owners, or enters a locker into
+-- the list of those waiting. Or does so for several locks, each on its own, where one server
 -- has them all: their keys and arguments then follow one another. See places.lua for
 -- the layout.
 --
@@ -16,8 +16,8 @@
 -- Returns the first token when the owner has a place, else {holders, after how many ms
 -- to ask again, 1 if the locker is in the list, 1 if too many have places}; for several
 -- locks a list, see several.lua. The second and the holders are as in acquire.lua.
--- A second run for an owner whose place is not over returns the same token and leaves
--- the lease alone. A place that has ended is not revived: its owner is a new one.
+-- A second run for an owner with a live place returns the same token and leaves the
+-- lease alone. A place that has ended is not revived: its owner is a new one.
 local KEYS, ARGV, call, format = KEYS, ARGV, redis.call, string.format
 local time, stamp -- the server's, in µs
 local count, held = #KEYS / 2, nil

@@ -1,16 +1,17 @@
 -- Statements that give up the lock of an owner (release). The script that includes them sets
 -- the locals call, format, time, stamp and room, and, named as the arguments of release.lua, lock,
--- fence, owner, publish, waiter, token and keep. fence, token and keep are nil where the store has
--- not to be told the last token. The answer is in the variable reply then.
+-- fence, owner, publish, waiter, token and keep. fence, token and keep are nil if the store has
+-- the last token already. The answer is in the variable reply then.
 --
 -- A lock with a list is offered to the first locker of the list, if that takes offers (a capital
--- letter): the token is minted here, and told on the locker's own channel as "=token lock", or
--- "=token+ lock" where others wait. The lock is reserved by then, so that it can be granted to
--- no other. Nothing is offered where the clock is behind the token: the offer does not say how many
--- hand-offs may follow (mint.lua). Its owner is "id:token". It is no field yet: renew makes it one, and release gives
--- the lock to the next locker. So a message or request that comes late or again finds another
--- token, and does nothing. A locker whose channel no connection listens to has died, and is
--- passed over. A node of a Cluster does not know who listens elsewhere, and offers nothing.
+-- letter): the token is minted here, and published on the locker's own channel as "=token lock",
+-- or "=token+ lock" where others wait. The lock is reserved by then, so that it can be granted to
+-- no other. Nothing is offered where the clock lags the token: the offer does not say how many
+-- hand-offs may follow (mint.lua). Its owner is "id:token". It is no field yet: renew makes it
+-- one, and release gives the lock to the next locker. So a message or request that comes late or
+-- again finds another token, and does nothing. A locker without a listening connection on its
+-- channel has died, and is passed over. A node of a Cluster does not know who listens elsewhere,
+-- and offers nothing.
 
 local held, reply, q = call('HMGET', lock, owner, 'q'), 1, nil
 if held[1] then

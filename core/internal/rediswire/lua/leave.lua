@@ -4,11 +4,11 @@
 -- layout.
 --
 -- KEYS[1] lock
--- KEYS[2] fence, only when the store has to be told the last token
+-- KEYS[2] fence, only when the store does not have the last token
 -- ARGV[1] owner
--- ARGV[2] PUBLISH or SPUBLISH, to the channel with the name of the lock and ":free". What is
---         behind the command, "@" and the number of a database other than 0, is behind the
---         name, too
+-- ARGV[2] PUBLISH or SPUBLISH, to the channel with the name of the lock and ":free". The
+--         ending of the command, "@" and the number of a database other than 0, is also the
+--         ending of the name
 -- ARGV[3] a locker that wants a place again, after the others; empty for none. It does
 --         not get into a full list
 -- ARGV[4] how many owners may have places, as the owner asked for; 0 for any number
@@ -19,7 +19,7 @@
 -- another owner holds the lock exclusively, or in both cases -2 if an operator has released
 -- the place. A place that has ended is none. The first write is a deletion, which works when memory
 -- is full. For several places it returns a list; see several.lua.
--- What is announced is the list if the lock is free, else "*k,list" if the first k of a
+-- The announcement is the list if the lock is free, else "*k,list" if the first k of a
 -- list may have places.
 local KEYS, ARGV, call, format = KEYS, ARGV, redis.call, string.format
 local time, stamp -- the server's, in µs
@@ -45,7 +45,7 @@ end
 -- include places.lua
 
 -- invite calls lockers to so many free places, or to one at least. It returns the list
--- that stays, how many were called, and the list to announce, in which these are first.
+-- that stays, how many were called, and the list to announce, with these first.
 -- While no barrier stands, a locker that was called before and has not come has left or
 -- died, and loses its place in the list; once a barrier has ended, so do lockers that want
 -- the lock. barrier is 0 where there was none.

@@ -14,11 +14,12 @@
 -- ARGV[6] 1: the newest caller, 2: the only one
 -- ARGV[7] the number that the caller got before; 0: it comes at this moment
 --
--- Returns {token, number, how many tokens follow that are never minted, or 0 as in acquire.lua} when
+-- Returns {token, number, how many tokens are left out after it, or 0 as in acquire.lua} when
 -- the owner holds the lock, {0} if the caller must not wait, else
 -- {holders, after how many ms to ask again, 1 if the locker is in the list, number}. A newest
--- caller goes before all in the list, and takes a lock that is reserved. The holder is told that it
--- comes, and the locker in whose place in the list it goes: by the number 0 in place of an owner's.
+-- caller goes before all in the list, and takes a lock that is reserved. The holder gets a message
+-- that it comes. So does the locker that it displaces in the list: with the number 0 in place of an
+-- owner's.
 local KEYS, ARGV, call, format = KEYS, ARGV, redis.call, string.format
 local time, stamp -- the server's, in µs
 -- include places.lua

@@ -1,5 +1,5 @@
--- Changes the mark by which a node of a quorum shows that it has kept its votes, unless
--- it has been changed or lost meanwhile.
+-- Changes the mark of a node of a quorum, unless the mark has been changed or lost meanwhile.
+-- It shows that the node has kept its votes.
 --
 -- KEYS[1] mark    string
 -- ARGV[1] the mark as it was seen; empty if there was none

@@ -1,9 +1,9 @@
 -- Statements that make so many tokens that follow one another: token is the first as a
 -- number, and text as a string. The first is max(last + 16, the server's time in µs): greater
 -- than every token before it, also after the fence was lost, if the clocks agree that far. It is
--- the time, unless the clock is behind the last token. Then spare is set: so many tokens follow
--- that are never minted, for hand-offs that the server never learns of if the holder dies. Else
--- spare is nil, and the clock is ahead of all hand-offs.
+-- the time, unless the clock lags the last token. Then spare is set: so many tokens are left out
+-- after it, for hand-offs that the server never sees if the holder dies. Else spare is nil,
+-- and the clock is ahead of all hand-offs.
 -- Numbers are doubles here: µs fit exactly, but print as 1.79e+15 unless formatted.
 
 -- include clock.lua

@@ -1,5 +1,5 @@
--- What the scripts share that know places (acquire, enter, stay and leave). A place is
--- what an owner has that shares a lock with others. The lock's hash then holds
+-- The common functions of the scripts that know places (acquire, enter, stay and leave). A
+-- place is the hold of an owner that shares a lock with others. The lock's hash then holds
 --
 -- owner   "token@end" for each place; end is an instant of the server's clock, in ms.
 --         The field of an exclusive owner is "token"
@@ -8,13 +8,13 @@
 -- q       the lockers that wait, in order. A plain id wants the lock, "+id" wants a
 --         place, and "-id" was called to a place and has not come yet
 -- b       barrier: until this instant a locker gets a new place only if no plain id is
---         before it in q. An exclusive request moves it on, so that one whose process
---         has died keeps others out for a short time only
+--         before it in q. An exclusive request moves it on, so that a request
+--         of a dead process keeps others out for a short time only
 -- r       the lock is free, and reserved for so many ms for the first lockers of q; see
---         reserve.lua. No owner is beside it
--- offer   the owner, of the first locker of q, to whom a reserved lock is offered; see freed.lua
+--         reserve.lua. There is no owner then
+-- offer   the owner, of the first locker of q, that is offered a reserved lock; see freed.lua
 --
--- An id may have "~" and a letter behind it: how long the locker may take to answer a call.
+-- An id may end with "~" and a letter: how long the locker may take to answer a call.
 -- The key stays for at least linger after the last end, so that q is still there when
 -- the holders have crashed. All ids are of one length, so that none is found inside
 -- another.
@@ -27,7 +27,7 @@ local linger = 1000 -- ms
 local poll = 1000 -- after how many ms a locker asks again at the latest where owners have places
 local longest = 1500 -- ms that a barrier keeps others out; a live locker asks again after poll at most
 local few = 16 -- up to how many holders are named
-local offer -- none: what is given up other than by release is not offered
+local offer -- none: only a release offers the lock
 
 -- clock returns the server's time in ms, rounded down.
 local function clock()
@@ -35,12 +35,12 @@ local function clock()
 	return floor(time / 1000)
 end
 
--- uncalled returns a list in which none has been called to a place.
+-- uncalled returns a list without calls to a place.
 local function uncalled(q)
 	return sub((gsub(',' .. q, ',%-', ',+')), 2)
 end
 
--- bare returns the id of a name, without what says how long the locker may take.
+-- bare returns the id of a name, without the locker's patience.
 local function bare(name)
 	return match(name, '^[^~]*')
 end
@@ -59,7 +59,7 @@ local function full(q)
 	return select(2, gsub(q, ',', '')) >= room - 1
 end
 
--- enlist enters a locker at the end of the list, or changes what it wants. When memory
+-- enlist enters a locker at the end of the list, or changes its wish. When memory
 -- is full, or the list long, it does not grow. Returns 1 if the locker is in the list.
 local function enlist(lock, q, name, sign)
 	local first, last = entry(q, bare(name))
@@ -86,7 +86,7 @@ local function without(q, name)
 end
 
 -- sweep deletes the places that have ended, if there may be any, and returns how many
--- are left and a lower bound of their ends. held has the fields q, m and b behind
+-- are left and a lower bound of their ends. held has the fields q, m and b after
 -- another one.
 local function sweep(lock, held, now)
 	local m = tonumber(held[3])
@@ -116,9 +116,9 @@ local function sweep(lock, held, now)
 	return live, earliest
 end
 
--- opening returns in how many ms the turn of a locker begins for which a lock is reserved, or
--- the reservation ends, and the list of the lockers that it does not pass over then. The locker to
--- which the lock is offered, to the owner o, has its turn if it names the token of the offer.
+-- opening returns in how many ms the turn of a locker begins if a lock is reserved for it, or
+-- the reservation ends, and the list of the lockers that it does not pass over then. The locker
+-- that is offered the lock, as the owner o, has its turn if it names the token of the offer.
 -- Else its request may be a late one, and the locker uses the offer by now: its turn begins when
 -- the offer has ended.
 local function opening(lock, q, id, reserved, o, named)
@@ -166,8 +166,8 @@ local function absent(lock, owner, places)
 	return places and why == -1 and 0 or why
 end
 
--- holders names the owners that hold a lock, if they are few, and returns what is in the last
--- one's field: the token of an exclusive holder.
+-- holders names the owners that hold a lock, if they are few, and returns the field of
+-- the last one: the token of an exclusive holder.
 local function holders(lock, n)
 	if n > few then
 		return ''

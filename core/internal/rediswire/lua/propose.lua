@@ -13,7 +13,7 @@
 -- ARGV[6] the locker that will wait if the lock is held; empty for none
 -- ARGV[7] the end of the proposal, in µs by this server's clock: a server that was
 --         stopped finds proposals of the past when it runs again
--- ARGV[8] the mark with which this server may vote
+-- ARGV[8] the mark that this server needs to vote
 --
 -- Returns {1, token, time in µs} when the owner holds the lock, {2, highest
 -- token, time} when it is free but the proposal too low, {3, time} when the proposal

@@ -1,15 +1,15 @@
 -- Gives up the lock of an owner and tells the waiting lockers. Or does
 -- so for several locks, each on its own, where one server has them all: their keys
--- and arguments then follow one another, for all with a fence or for all without. What
--- they have in common, without a fence all but the owners, may be there once, behind the
+-- and arguments then follow one another, for all with a fence or for all without. The
+-- common arguments, without a fence all but the owners, may be there once, after the
 -- owners.
 --
 -- KEYS[1] lock
--- KEYS[2] fence, only when the store has to be told the last token
+-- KEYS[2] fence, only when the store does not have the last token
 -- ARGV[1] owner
--- ARGV[2] PUBLISH or SPUBLISH, to the channel with the name of the lock and ":free". What is
---         behind the command, "@" and the number of a database other than 0, is behind the
---         name, too
+-- ARGV[2] PUBLISH or SPUBLISH, to the channel with the name of the lock and ":free". The
+--         ending of the command, "@" and the number of a database other than 0, is also the
+--         ending of the name
 -- ARGV[3] a locker that wants the lock again, after the others; empty for none. It
 --         does not get into a full list, which those in it would keep for themselves
 -- ARGV[4] the last token given out under this owner

@@ -1,8 +1,8 @@
 -- Extends the lease of an owner, never shortens it. Or does so for several locks,
 -- each on its own, where one server has them all: keys and arguments follow one
--- another. If all have one lease and no vote, it may be there once, behind the owners.
+-- another. If all have one lease and no vote, it may be there once, after the owners.
 --
--- An owner to whom the lock is offered (freed.lua) becomes its holder.
+-- An owner that is offered the lock (freed.lua) becomes its holder.
 --
 -- Where the owner has the lock by vote, it raises the vote to the proposal that won: a
 -- withdrawal of an earlier one, which may be on its way, then leaves it alone.

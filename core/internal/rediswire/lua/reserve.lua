@@ -1,4 +1,4 @@
--- Statements that keep a lock that became free for those whose turn it is (release, leave).
+-- Statements that keep a lock that became free for its next lockers (release, leave).
 -- The lock's hash then has no owner, but r: for the first locker of the list q the lock is
 -- reserved for as long as that locker may take, then for the second, and so on up to the
 -- fourth, in all for r ms, after which the key ends. The time that has passed is r less what
@@ -6,7 +6,7 @@
 -- (acquire, enter): a lease begins as it does for a free lock. Where the first locker does
 -- not say how long it may take, nothing is reserved. If a write fails, the lock is free.
 -- lock and q are set, and no locker in q has been called. The lock has been deleted. offer is
--- nil, or the owner to whom the lock is to be offered (freed.lua), which is the field offer then.
+-- nil, or the owner that is to be offered the lock (freed.lua), which is the field offer then.
 -- Whether the lock is reserved is in the variable reserved then. If it is not offered, the
 -- first of q is no locker that takes offers any more.
 

@@ -1,6 +1,6 @@
 -- Statements that give an owner a place (enter). The arguments of enter.lua are in variables
 -- of their names (lock, fence, owner, lease, keep, tokens). q is the list of the lockers that
--- wait, and left what is to stay of it; fresh says that no owner holds the lock, and earliest
+-- wait, and left the part of it that stays; fresh says that no owner holds the lock, and earliest
 -- is, where owners have places, a lower bound of their ends. linger is as in places.lua.
 -- The first token is in the variable token then.
 

@@ -1,12 +1,12 @@
 -- The end of the scripts that take several requests in one call: acquire, renew and
--- release, enter, stay and leave. What stands before it has set
+-- release, enter, stay and leave. The code before it has set
 --
 -- name    of the script
 -- count   of the requests
--- all     function that carries out the requests from a number on, and puts each reply behind
---         the replies before it
+-- all     function that carries out the requests from a number on, and appends each reply
+--         to the replies before it
 --
--- Returns the replies, or the texts of errors, in a list behind the name: inside of a
+-- Returns the replies, or the texts of errors, in a list after the name: inside of a
 -- list go-redis would take an error for the end of it.
 
 local replies = {name}

@@ -14,5 +14,5 @@ if not has[1] or has[2] or (redis.call('GET', KEYS[2]) or '') ~= ARGV[1] then
 end
 redis.call('DEL', KEYS[1])
 local command, db = string.match(ARGV[2], '^(%u+)(.*)$')
--- Without a list each locker tries at once, and does not wait for those that have died.
+-- Without a list each locker tries at once, and does not wait for dead ones.
 return type(redis.pcall(command, KEYS[1] .. ':free' .. db, '')) == 'number' and 1 or 2

@@ -13,7 +13,7 @@
 --
 -- Returns 1, the list of the lockers that wait, in a list, if it has others than the fifth
 -- argument and was announced, 2 if it could not be, 3 if the owner holds the lock by a
--- higher proposal, which stays, or 0 if it does not hold it. What is announced is
+-- higher proposal, which stays, or 0 if it does not hold it. The announcement is
 -- the owner, a space, and the waiting lockers; with a limit, after which the owner may try
 -- again, it is not the owner but "owner#limit".
 -- The fence is never lowered, and it is raised to ARGV[2] also if the owner does not hold
