@@ -73,8 +73,8 @@ type admitted struct {
 	over      bool
 }
 
-// admit counts a request in, or says why not. Both bounds are decided, and what
-// is admitted is counted, in one critical section.
+// admit counts a request in, or says why not. One critical section decides both bounds
+// and counts an admitted request.
 func (lim *limit) admit(ctx context.Context, req Request, locker *Locker, keys []string) (*admitted, error) {
 	principal, err := lim.who(ctx, requests.Copy(req))
 	if err == nil && principal == "" {

@@ -32,8 +32,8 @@ func (l *Locker) lockSeveral(ctx context.Context, keys []string, c *config) (*Le
 	if l.base.observer != nil {
 		ctx = lease.observe(ctx, l, c, slices.Clone(keys)) // the observer may write to its own
 	}
-	// While later keys are waited for, the earlier ones are renewed, also those
-	// that are to have a fixed lease in the end.
+	// While later keys are waited for, the earlier ones are renewed, also if they are to
+	// have a fixed lease in the end.
 	renewed := c
 	if c.terms.Fixed {
 		copied := *c

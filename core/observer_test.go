@@ -49,8 +49,8 @@ func (d *diary) read(t *testing.T, want ...string) {
 	}
 }
 
-// A counter of the locks that are held takes one off for each release. What
-// was refused without a wait, since another process holds it, was contended too.
+// A counter of the locks that are held takes one off for each release. A lock that was
+// refused without a wait, since another process holds it, was contended too.
 func TestNoReleaseIsObservedOfLocksThatWereNotGranted(t *testing.T) {
 	for name, keys := range map[string][]string{
 		"none was taken":   {"b", "c"},

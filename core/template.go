@@ -85,10 +85,10 @@ const (
 // in bytes from 1) and the accepted syntax.
 //
 // The grammar makes collisions impossible rather than unlikely. Literal text is
-// unreserved characters only, which escaping would not change: the key is what
-// the template shows, and what Key builds. A segment has at most one
-// placeholder, since in {a}-{b} the values 1-2, 3 and 1, 2-3 would meet in one
-// key; the only separator is the slash, and no escaped value holds one.
+// unreserved characters only, which escaping would not change: the key looks like the
+// template, and Key builds the same. A segment has at most one placeholder, since in
+// {a}-{b} the values 1-2, 3 and 1, 2-3 would meet in one key; the only separator is the
+// slash, and no escaped value holds one.
 func parseTemplate(text string, funcs []namedFunc) (*template, error) {
 	fail := func(at int, format string, args ...any) (*template, error) {
 		return nil, fmt.Errorf("%w: template %q: position %d: %s", ErrConfig, text, at+1, fmt.Sprintf(format, args...))

@@ -11,8 +11,8 @@ import (
 	"github.com/interlock-go/interlock/core/reason"
 )
 
-// values is a request made of maps. A parameter that is not in params is one
-// that the route does not have.
+// values is a request made of maps. The route does not have a parameter that is not in
+// params.
 type values struct {
 	params  map[string]string
 	headers map[string][]string

@@ -12,9 +12,9 @@ import (
 // whether the answer reports success (in HTTP a status below 400).
 //
 // BeginAnswer returns false if the answer must not leave, because the guard checks
-// answers (core.CheckAnswer) and the lock was lost. The adapter then drops what the
-// handler writes, and reports to Guard.Do that nothing was answered. Without a
-// guard in ctx it returns true.
+// answers (core.CheckAnswer) and the lock was lost. The adapter then drops the output
+// of the handler, and reports to Guard.Do that nothing was answered. Without a guard in
+// ctx it returns true.
 func BeginAnswer(ctx context.Context, success bool) bool {
 	guard, ok := ctx.Value(carrier.Gate).(interface{ Begin(success bool) bool })
 	return !ok || guard.Begin(success)

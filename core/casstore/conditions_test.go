@@ -340,8 +340,8 @@ func TestAProcessGoesOnWithoutItsVoid(t *testing.T) {
 	})
 }
 
-// The release of an owner is under way when the owner asks again: it must not get what the
-// release would delete.
+// The release of an owner is under way when the owner asks again: it must not get a lock
+// that the release would delete.
 func TestAnOwnerGetsNothingWhileItIsReleased(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, a, _ := sides(t)

@@ -9,8 +9,8 @@ import (
 )
 
 const (
-	// dead is after what time without a sign of life a process is taken for dead, and what
-	// it has left is deleted: nothing about exclusion rests on it.
+	// dead is a time without a sign of life. After it a process counts as dead, and its
+	// entries are deleted: nothing about exclusion rests on it.
 	dead = time.Hour
 	// ownSweep is how often a store looks for its own stale entries.
 	ownSweep = time.Minute

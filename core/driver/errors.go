@@ -6,8 +6,8 @@ import (
 )
 
 // The errors of a [Store]. A store wraps them with what happened; the lock
-// matches them with errors.Is. Package core exports under the same name those
-// that a user of locks can meet.
+// matches them with errors.Is. Package core exports the errors that a user of locks can
+// meet, under the same names.
 var (
 	// ErrUnavailable says that the store did not answer, or that its answer was
 	// of no use. It is not known which owner holds the lock.

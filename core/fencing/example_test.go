@@ -14,8 +14,8 @@ import (
 	"github.com/interlock-go/interlock/core/memstore"
 )
 
-// database is yours: any that database/sql has a driver for. This one shows what
-// it is asked.
+// database is yours: any that database/sql has a driver for. This one shows its
+// requests.
 func database() (*sql.DB, *fakeDB) {
 	f := &fakeDB{}
 	return f.open(), f

@@ -25,8 +25,8 @@ type Report struct {
 	// ClockSpread is the greatest difference between the clocks of two servers, and
 	// of the servers and this machine; it includes half a round trip.
 	ClockSpread time.Duration
-	// Unsafe are the sentences of Store.Check (package redisstore) about settings on
-	// which the promises of a lock depend, and what masters answer that refuse a lock.
+	// Unsafe are the sentences of Store.Check (package redisstore) about settings that the
+	// promises of a lock depend on, and the answers of masters that refuse a lock.
 	Unsafe []string
 	// Notes are sentences about facts that the servers do not know: whether the services
 	// demand replicas (redisstore.Replicas).

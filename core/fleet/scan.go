@@ -28,8 +28,8 @@ var ErrIncomplete = errors.New("interlock: a list is incomplete, since not all s
 // asterisk stands for any text, a question mark for one byte, all else for itself. The empty
 // pattern fits all keys.
 //
-// It reads with SCAN on each master in turn, not faster than [Rate], and keeps only what
-// it is at. A lock that is held all the time is returned at least once. A lock that was
+// It reads with SCAN on each master in turn, not faster than [Rate], and keeps only the
+// present batch. A lock that is held all the time is returned at least once. A lock that was
 // taken or released meanwhile may be returned, and a lock may be returned twice (SCAN says
 // so, and a Cluster that moves slots). An error ends the iteration. If a master of a Cluster
 // does not answer, the locks of the others are returned first, and [ErrIncomplete] then.

@@ -9,8 +9,8 @@ import (
 	"github.com/interlock-go/interlock/core"
 )
 
-// leaseAround is the lease of a guard that runs around the engine, as a middleware of
-// its own. The handler's context does not derive from the lease's, which ends with
+// leaseAround is the lease of a guard that runs around the engine, as a separate
+// middleware. The handler's context does not derive from the lease's, which ends with
 // the client too, so the engine tells the handler of a loss itself.
 type leaseAround struct {
 	lease  *core.Lease

@@ -17,8 +17,8 @@ import (
 	"github.com/interlock-go/interlock/core/internal/rediswire"
 )
 
-// fakeNode is a node in memory, by the clock of the test's bubble: what the
-// scripts do, and what a network does to them.
+// fakeNode is a node in memory, by the clock of the test's bubble: it plays the scripts
+// and the network.
 type fakeNode struct {
 	mu      sync.Mutex
 	run     string

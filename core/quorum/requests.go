@@ -69,8 +69,8 @@ func (s *Store) Renew(ctx context.Context, batch []driver.Renewal, done func(i i
 
 var errClosed = because(driver.ErrUnavailable, "the quorum is closed")
 
-// because is an error of package driver, and why it is returned. The reason is an error of its
-// own, and the last: logs have the root cause of an error (observe.RootCause).
+// because is an error of package driver, and why it is returned. The reason is a separate
+// error, and the last: logs have the root cause of an error (observe.RootCause).
 func because(kind error, format string, args ...any) error {
 	return fmt.Errorf("%w: %w", kind, fmt.Errorf(format, args...))
 }
@@ -146,7 +146,7 @@ func (c *tallies) abort(n int, done func(int, bool, error)) {
 	}
 }
 
-// Release implements [driver.Store]. It gives the lock up on all nodes, also on those
+// Release implements [driver.Store]. It gives the lock up on all nodes, also on nodes
 // that did not answer the acquisition. It succeeds when the lock is gone from a
 // majority. If a majority did not hold the lock for the owner, it returns
 // [driver.ErrNotOwner]. In the background the store repeats the request to nodes that do

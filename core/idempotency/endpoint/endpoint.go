@@ -64,9 +64,9 @@ type Scoper interface {
 	Call
 
 	// Scope returns the scope. The function principal returns the principal as the
-	// engine finds it: the empty string under idempotency.Global, otherwise what the
-	// function given to idempotency.Scope returns, or [ErrNoPrincipal]. The request is
-	// refused with the error of Scope as with an error of that function.
+	// engine finds it: the empty string under idempotency.Global, otherwise the result of
+	// the function given to idempotency.Scope, or [ErrNoPrincipal]. The request is refused
+	// with the error of Scope as with an error of that function.
 	Scope(principal func() (string, error)) (string, error)
 }
 

@@ -19,9 +19,9 @@ const retryAfter = time.Second
 // the returned one is marked too, and so is a [StoredError] of a function inside.
 // Final(nil) is nil.
 //
-// In a transaction of the request (pgstore.Tx) a marked error is an answer, too: what
-// the function wrote is committed with it. A function that must undo its writes undoes
-// them before it returns, or returns an error without the mark.
+// In a transaction of the request (pgstore.Tx) a marked error is an answer, too: the
+// writes of the function are committed with it. A function that must undo its writes
+// undoes them before it returns, or returns an error without the mark.
 //
 // The store keeps the text of the error, in plain text unless there is a
 // [idempotency.Seal].

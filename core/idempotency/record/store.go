@@ -73,9 +73,8 @@ type Store interface {
 // no record of it.
 var ErrNotUnknown = errors.New("interlock: the outcome of the request is not unknown")
 
-// ErrDamaged says that the data under the name of a record is not a record, or one
-// of an unknown version. The request is refused, because it may have been carried
-// out.
+// ErrDamaged says that the data under the name of a record is not a record, or has an
+// unknown version. The request is refused, because it may have been carried out.
 var ErrDamaged = errors.New("interlock: idempotency record damaged or of an unknown version")
 
 // State says what a store knows about a record. The zero value is no state.

@@ -8,9 +8,9 @@ import (
 // window is how many round trips are compared.
 const window = 32
 
-// Trips has the shortest of the last 32 to 64 round trips. A mean would have the time in
-// which a connection was made, and a server or a process that was busy. The zero value is
-// ready. It is safe for concurrent use, and a trip that is left out by chance makes no
+// Trips has the shortest of the last 32 to 64 round trips. A mean would include the time
+// to make a connection, and delays by a busy server or process. The zero value is ready.
+// It is safe for concurrent use, and a trip that is left out by chance makes no
 // difference.
 type Trips struct {
 	now, before atomic.Int64 // the shortest of this window and of the one before; zero: none

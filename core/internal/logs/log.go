@@ -30,8 +30,8 @@ func (l *Log) Line(ctx context.Context, level slog.Level, text string, args ...a
 // Dropped returns how many lines were dropped.
 func (l *Log) Dropped() int64 { return l.sink.queue.Dropped() }
 
-// Aside returns a logger that writes to l, or to [slog.Default] if l is nil, on a goroutine of
-// its own; see [Log]. It does not wait.
+// Aside returns a logger that writes to l, or to [slog.Default] if l is nil, on a separate
+// goroutine; see [Log]. It does not wait.
 func Aside(l *slog.Logger) *slog.Logger {
 	if l == nil {
 		l = slog.Default()

@@ -35,8 +35,9 @@ func (t *Throttle) Count(now time.Time) int {
 	return n
 }
 
-// Lines are the lines about the requests of one rule. Each text has a [Throttle] of its
-// own, so that no condition hides another one. Lines are safe for concurrent use.
+// Lines are the lines about the requests of one rule. Each text has a separate
+// [Throttle], so that no condition hides another one. Lines are safe for concurrent
+// use.
 type Lines struct {
 	Log *Log // where they are written; set before the first call
 

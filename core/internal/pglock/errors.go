@@ -40,8 +40,8 @@ const (
 // fateOf returns the fate of a try that has ended with an error. sent says that its
 // statement has left for the server.
 //
-// A transaction that ends with an error is rolled back. The exceptions are errors with
-// which the server ends the connection, or itself: they may come after the commit. An
+// A transaction that ends with an error is rolled back. The exceptions are errors of a
+// server that ends the connection, or itself: they may come after the commit. An
 // ErrBadConn should say that nothing was executed, but lib/pq returns it also where the
 // answer did not come.
 func fateOf(err error, sent bool) fate {

@@ -146,8 +146,8 @@ func (l *lane) next(w *worker) step {
 	return rests
 }
 
-// take moves requests that fit together from the queue to a worker's batch, and those
-// that are unwanted to its list of them. The oldest decides what fits. Called with l.mu
+// take moves requests that fit together from the queue to a worker's batch, and
+// unwanted requests to its list of them. The oldest decides what fits. Called with l.mu
 // held.
 func (l *lane) take(w *worker) {
 	now := time.Now()

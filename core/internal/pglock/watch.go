@@ -140,8 +140,8 @@ func (w *watches) hurry() {
 	}
 }
 
-// released wakes the watchers of a lock that was released through this store, and has those
-// of other processes woken if lockers wait.
+// released wakes the watchers of a lock that was released through this store, and has the
+// watchers of other processes woken if lockers wait.
 func (w *watches) released(key string, a answer) {
 	if a.list != "" {
 		w.announce(key, a)

@@ -24,8 +24,8 @@ func (s *Store) Check(ctx context.Context) ([]string, error) {
 }
 
 // CheckServers is [Store.Check] with the sentences about the replicas that the store demands
-// apart: they say nothing of a store in another process. With an error it returns what the
-// masters that answered are.
+// apart: they say nothing of a store in another process. With an error it returns the
+// sentences about the masters that answered.
 func (s *Store) CheckServers(ctx context.Context) (unsafe, ofReplicas []string, err error) {
 	var mu sync.Mutex
 	look := func(ctx context.Context, node *redis.Client) error {

@@ -166,10 +166,10 @@ func (d *dialer) leadsToFormer(cn net.Conn) bool {
 }
 
 // sentinelMaster asks the sentinels of a FailoverClient. Its options, and so their
-// addresses, are hidden, but its Dialer asks them at every call and then dials what
-// they name. A Unix socket of that name does not exist: the error tells the name,
-// and nothing was sent to the master. A Dialer of the user's own that knows no such
-// sockets makes a connection instead, or is asked for one.
+// addresses, are hidden, but its Dialer asks them at every call and then dials the
+// address that they name. A Unix socket of that name does not exist: the error tells
+// the name, and nothing was sent to the master. A Dialer of the user's own that knows
+// no such sockets makes a connection instead, or is asked for one.
 func sentinelMaster(dial dialFunc) func(context.Context) ([]string, error) {
 	var told atomic.Bool // by the error, at least once
 	return func(ctx context.Context) ([]string, error) {

@@ -30,8 +30,8 @@ func clusterOf(tb testing.TB, now *atomic.Pointer[redistest.Server]) *redis.Clus
 	return rdb
 }
 
-// connected fails unless a server has from least to most connections besides the one
-// that asks.
+// connected fails unless a server has from least to most connections, not counting its
+// own.
 func connected(ctx context.Context, rdb *redis.Client, least, most int) error {
 	list, err := rdb.ClientList(ctx).Result()
 	if err != nil {

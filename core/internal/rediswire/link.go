@@ -281,9 +281,9 @@ func (c *conn) sever() {
 }
 
 // SyscallConn is what go-redis asks of an idle connection, to see whether it still
-// lives. It gets to know that the store has closed the connection, and nothing else. What
-// is under the connection of a user's Dialer is not ours to read: the Dialer may return
-// a connection that counts or ciphers what goes through it.
+// lives. It gets to know that the store has closed the connection, and nothing else. The
+// store must not read the socket under the connection of a user's Dialer: the Dialer may
+// return a connection that counts or ciphers its data.
 func (c *conn) SyscallConn() (syscall.RawConn, error) {
 	if c.severed.Load() {
 		return nil, net.ErrClosed

@@ -108,8 +108,8 @@ func (s *Store) Publish() *string {
 	return &plainPublish
 }
 
-// announces is [Store.Publish] for a script that makes the name of the channel itself, to
-// which it puts what names.db says.
+// announces is [Store.Publish] for a script that makes the name of the channel itself.
+// The script appends names.db to the name.
 func (s *Store) announces() *string {
 	if s.announce.sharded.Load() {
 		return &shardedPublish

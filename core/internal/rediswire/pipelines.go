@@ -72,10 +72,10 @@ type pipelines struct {
 // cost one for each caller that leaves.
 const hereAgain = time.Second
 
-// maxQueued is how many requests wait for a pipeline to one server at most: what a
-// server works off in a tenth of a second or so. Only a server that hangs, or one
-// that is asked for more than it can do, has so many; a request beyond it would
-// have its answer long after its caller has left.
+// maxQueued is how many requests wait for a pipeline to one server at most: a server
+// carries out so many in a tenth of a second or so. Only a server that hangs or is
+// overloaded has so many; a request beyond it would have its answer long after its
+// caller has left.
 const maxQueued = 16384
 
 var (

@@ -15,8 +15,8 @@ import (
 // that are no longer masters. By then their last requests have ended.
 const tidyAfter = 5 * time.Second
 
-// route brings requests to their servers. A store has two, each with connections of
-// its own: one for the requests of callers, one for renewals.
+// route brings requests to their servers. A store has two, with separate connections:
+// one for the requests of callers, one for renewals.
 type route struct {
 	store *Store
 	// The connections: either of the two.

@@ -126,8 +126,8 @@ func (s *suite) retentionKept() {
 	}
 }
 
-// longestTimes uses the longest times that the engine asks for. No store may count in a way in
-// which they, or two of them and the present time, overflow.
+// longestTimes uses the longest times that the engine asks for. In no store may they overflow,
+// nor two of them added to the present time.
 func (s *suite) longestTimes() {
 	endless := []option{leased(longestLease), retained(longestKept), tombstone}
 	held := s.claimed(endless...)

@@ -1,8 +1,8 @@
 -- Statements that keep a lock that became free for its next lockers (release, leave).
 -- The lock's hash then has no owner, but r: for the first locker of the list q the lock is
 -- reserved for as long as that locker may take, then for the second, and so on up to the
--- fourth, in all for r ms, after which the key ends. The time that has passed is r less what
--- is left of the key, so no clock is read. Reserved means only that others are refused
+-- fourth, in all for r ms, after which the key ends. The time that has passed is r less the
+-- rest of the key's TTL, so no clock is read. Reserved means only that others are refused
 -- (acquire, enter): a lease begins as it does for a free lock. Where the first locker does
 -- not say how long it may take, nothing is reserved. If a write fails, the lock is free.
 -- lock and q are set, and no locker in q has been called. The lock has been deleted. offer is
