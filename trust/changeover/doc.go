@@ -1,5 +1,5 @@
 // Package changeover tests the change from another library of locks to this one, with the
 // libraries themselves (redsync, redislock, SET NX by hand) on a real Redis: which releases
 // exclude each other, the fate of the other lock, and a rolling change under load. The code
-// that the pages in docs/from show is in others_test.go.
+// that docs/moving.md shows is in others_test.go.
 package changeover
