@@ -102,8 +102,13 @@ func TestACounterOfFencesGrowsThroughTheChange(t *testing.T) {
 // resource has refused.
 func (c *counted) change(t *testing.T, raised bool) (refused int) {
 	for _, pair := range [][2]release{
-		{old, both}, {both, ours}, {ours, both}, {both, old},
-		{old, old}, {ours, ours}, {old, old}, // no caller wants the key while the release with both runs
+		{old, both},
+		{both, ours},
+		{ours, both},
+		{both, old},
+		{old, old},
+		{ours, ours},
+		{old, old}, // no caller wants the key while the release with both runs
 	} {
 		for range 100 {
 			r := pair[rand.IntN(2)]
