@@ -21,7 +21,7 @@ import (
 
 // The store's bounds of connections from a process to each master.
 const (
-	maxConnections = 8 + 4 + 3 + 1 // requests, redirections, renewals, subscription
+	maxConnections = 4 + 4 + 3 + 1 // requests, redirections, renewals, subscription
 	responseSize   = 1024          // bytes of a response that is kept
 )
 

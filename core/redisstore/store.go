@@ -55,10 +55,8 @@ func Timeout(d time.Duration) Option {
 }
 
 // Connections sets how many connections to each server carry requests for locks and records
-// at most. Further requests wait, and share the next one. The store opens more than four only
-// where the way to the server takes longer than the work on the requests, and closes a pipeline
-// that it has not needed for 30 s. Renewals, subscriptions and rare commands have at most eight
-// connections more. For n below 1, [New] returns [driver.ErrConfig]. Default: 8.
+// at most. Further requests wait, and share the next one. Renewals, subscriptions and rare commands
+// have at most eight connections more. For n below 1, [New] returns [driver.ErrConfig]. Default: 4.
 func Connections(n int) Option {
 	return func(s *settings) {
 		if n < 1 {

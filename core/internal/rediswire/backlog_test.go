@@ -35,7 +35,7 @@ func hanging(t *testing.T) (*Store, *redistest.Server) {
 		srv.Resume(t) // after a failure too nothing waits for a server that hangs
 		all.Wait()
 	})
-	for i := range fewPipelines {
+	for i := range maxPipelines {
 		all.Go(func() {
 			ask := driver.AcquireRequest{Key: fmt.Sprint("pipeline", i), Owner: "o", TTL: time.Minute}
 			if _, err := s.Acquire(context.Background(), ask); err != nil {
@@ -109,7 +109,7 @@ func TestRequestsWhoseCallersHaveLeftAreNotSent(t *testing.T) {
 		}
 	}
 	underWay(t, s, 0)
-	if calls := srv.Calls(t); calls["evalsha"] > fewPipelines { // eval is of probes
+	if calls := srv.Calls(t); calls["evalsha"] > maxPipelines { // eval is of probes
 		t.Errorf("the server was asked for what no caller wanted any more: %v", calls)
 	}
 	if keys := srv.Client(t).Keys(t.Context(), "interlock:{k*").Val(); len(keys) != 0 {

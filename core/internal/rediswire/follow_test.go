@@ -176,7 +176,7 @@ func TestAMasterWithoutReplicasIsNotConnectedToAnewAllTheTime(t *testing.T) {
 	}
 	var n int
 	_, _ = fmt.Sscan(stats["Stats"]["total_connections_received"], &n)
-	if most := 20 + 2*(fewPipelines+poolSize)*int(1+time.Since(begin)/severEvery); n > most {
+	if most := 20 + 2*(maxPipelines+poolSize)*int(1+time.Since(begin)/severEvery); n > most {
 		t.Errorf("%d connections were made in %v", n, time.Since(begin))
 	}
 }

@@ -82,7 +82,7 @@ func TestCallersThatLeaveAtRandomLeaveNothing(t *testing.T) {
 	}
 	// Connections of the pipelines, of renewals, of subscriptions and of this test; and of
 	// each pipeline a connection that the server has not seen closed yet.
-	if most > 2*fewPipelines+maxRenewing+4 {
+	if most > 2*maxPipelines+maxRenewing+4 {
 		t.Errorf("%d connections", most)
 	}
 	if err := l.Close(t.Context()); err != nil { // it settles the rest
@@ -97,4 +97,13 @@ func TestCallersThatLeaveAtRandomLeaveNothing(t *testing.T) {
 		}
 		return err
 	})
+}
+
+func connections(t *testing.T, rdb *redis.Client) int64 {
+	t.Helper()
+	list, err := rdb.ClientList(t.Context()).Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return int64(strings.Count(list, "\n"))
 }

@@ -162,14 +162,6 @@ func (l *link) unpin() {
 	l.pinned, l.pipe = nil, nil
 }
 
-// close closes the link's connection. Nobody uses the link any more.
-func (l *link) close() {
-	if l.pinned != nil {
-		l.unpin()
-	}
-	_ = l.client.Close() // a closed one says so
-}
-
 // has notes which connection is in use. It is not always the last that was dialed: go-redis
 // can dial one for a caller that has left, and keep it.
 func (l *link) has(c *conn) {

@@ -72,7 +72,7 @@ func NewNode(rdb redis.UniversalClient, met func(Identity) error, set Config) (*
 		return nil, fmt.Errorf("%w: Replicas: a quorum asks masters, not their replicas", driver.ErrConfig)
 	}
 	n := &Node{met: met}
-	set.greet, set.patience, set.Connections = n.greet, nodePatience, fewPipelines
+	set.greet, set.patience = n.greet, nodePatience
 	store, err := Open(c, set)
 	if err != nil {
 		return nil, err

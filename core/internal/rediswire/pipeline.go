@@ -14,8 +14,7 @@ type pipeline struct {
 	batch []*Request
 	calls []call // the first n are for this batch
 	n     int
-	works bool          // the last batch had its answers
-	trip  time.Duration // how long these took; zero where a connection was made meanwhile
+	works bool // the last batch had its answers
 
 	unwanted []*Request // that were taken out of the queue and are not sent
 }
@@ -65,9 +64,7 @@ func (p *pipeline) exec(ctx context.Context, q *pipelines) {
 	if err != nil {
 		p.link.unpin() // some errors make go-redis give the connection up
 	}
-	p.trip = time.Since(p.link.used)
 	if at := p.link.dialed(); !at.IsZero() {
-		p.trip = 0
 		for _, r := range p.batch {
 			r.connected = at
 		}

@@ -10,11 +10,13 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
-
-	"github.com/interlock-go/interlock/core/internal/clock"
 )
 
 const (
+	// maxPipelines is how many pipelines to one server may be under way, unless the store is told
+	// otherwise. They do not wait for one another: while the server works on one, their callers
+	// work on the replies of another, and a slow one delays no other request.
+	maxPipelines = 4
 	// maxRenewing is how many pipelines of renewals to one server are under way at most.
 	maxRenewing = 2
 	// nodePatience is how long the last pipeline to a node of a quorum is under
@@ -44,16 +46,13 @@ type pipelines struct {
 	ack      ack
 	standing atomic.Int32 // pipelines that work; kept for patience only
 	keyspace *keyspace
-	most     int // pipelines under way, however long the way is
+	most     int // pipelines under way
 	patience time.Duration
 	bounded  bool // a pipeline ends with the last deadline of its requests
 
 	mu     sync.Mutex
 	queue  []*Request
 	busy   int              // pipelines under way
-	sent   int              // requests that are under way by them
-	worth  int              // so many pipelines are worth their work on the way, as far as is known
-	trips  clock.Trips      // of pipelines
 	free   []*pipeline      // the others, the last used one last
 	links  []*link          // of all
 	idle   []chan *pipeline // goroutines that wait for a pipeline; nil ends one
@@ -114,7 +113,7 @@ func (q *pipelines) lend(r *Request, whole bool) *pipeline {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	last := len(q.free) - 1
-	if q.closed || q.patience > 0 || q.full() || last < 0 || !q.free[last].works || len(q.queue) > 0 && !whole {
+	if q.closed || q.patience > 0 || q.busy >= q.most || last < 0 || !q.free[last].works || len(q.queue) > 0 && !whole {
 		return nil
 	}
 	if !q.notHere.IsZero() {
@@ -139,7 +138,6 @@ func (q *pipelines) giveBack(p *pipeline) {
 	if !p.works {
 		q.notHere = time.Now().Add(hereAgain)
 	}
-	q.look(p)
 	if len(q.queue) > 0 {
 		q.hand(p)
 		return
@@ -200,7 +198,7 @@ func (q *pipelines) enqueue(all []*Request, now bool) error {
 // dispatch opens a pipeline if one may be opened; else the next that is free looks, or
 // the timer does. Called with q.mu held.
 func (q *pipelines) dispatch() {
-	if len(q.queue) == 0 || q.full() || q.busy > 0 && q.waits() {
+	if len(q.queue) == 0 || q.busy >= q.most || q.busy > 0 && q.waits() {
 		return
 	}
 	q.busy++
@@ -232,12 +230,6 @@ func (q *pipelines) hand(p *pipeline) {
 func (q *pipelines) rests(p *pipeline) {
 	q.busy--
 	q.free = append(q.free, p)
-	if oldest := q.free[0]; len(q.links) > fewPipelines && p.link.used.Sub(oldest.link.used) > maxIdle {
-		// More pipelines than few were needed once, and are not any more.
-		q.free = slices.Delete(q.free, 0, 1)
-		q.links = slices.DeleteFunc(q.links, func(l *link) bool { return l == oldest.link })
-		go oldest.link.close()
-	}
 	if q.busy == 0 && q.retired {
 		go q.disconnect()
 	}
@@ -308,7 +300,6 @@ func (q *pipelines) run(p *pipeline) {
 func (q *pipelines) next(p *pipeline, wake chan *pipeline) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.look(p)
 	if len(q.queue) > 0 {
 		q.take(p)
 		if len(p.batch) > 0 {
@@ -347,7 +338,6 @@ func (q *pipelines) take(p *pipeline) {
 			p.batch = append(p.batch, r)
 		}
 	}
-	q.sent += len(p.batch)
 	rest := copy(q.queue, q.queue[n:])
 	clear(q.queue[rest:])
 	if q.queue = q.queue[:rest]; rest == 0 && cap(q.queue) > maxBatch*maxPipelines {

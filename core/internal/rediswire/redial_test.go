@@ -45,7 +45,7 @@ func TestRefusedDialsDoNotMakeThePoolWait(t *testing.T) {
 	}
 	for range 3 {
 		away.Store(true)
-		for range 2 * fewPipelines {
+		for range 2 * maxPipelines {
 			if err := renew(); !errors.Is(err, driver.ErrUnavailable) {
 				t.Fatal(err)
 			}
