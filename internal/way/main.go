@@ -122,10 +122,11 @@ func handlers(rdb *redis.Client) ([]kind, error) {
 	}
 	handler := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusCreated) })
 	rule := core.Serialize(locker, "account/{id}")
+	// The bounds are the present counts. A change that adds a function says what the function is for.
 	return []kind{
-		{"locked", httplock.Guard(rule)(handler), 120, 30},
-		{"idempotent", httplock.Idempotent(engine)(handler), 130, 38},
-		{"idempotent with a lock", httplock.Idempotent(engine.With(idempotency.Under(rule)))(handler), 220, 50},
+		{"locked", httplock.Guard(rule)(handler), 128, 30},
+		{"idempotent", httplock.Idempotent(engine)(handler), 142, 40},
+		{"idempotent with a lock", httplock.Idempotent(engine.With(idempotency.Under(rule)))(handler), 230, 57},
 	}, nil
 }
 
