@@ -32,7 +32,7 @@ func ExampleDo() {
 		Renew:   say("the other lock lasts for 8 s from now"),
 		Release: say("the other lock is released"),
 	}
-	settle := say("alone, beside the old release and the new")
+	settle := say("alone, together with the old release and the new")
 
 	err = locker.Do(context.Background(), "account/42", func(ctx context.Context) error {
 		return alongside.Do(ctx, other, settle)
@@ -41,5 +41,7 @@ func ExampleDo() {
 	// Output:
 	// the other lock is taken
 	// the other lock lasts for 8 s from now
-	// alone, together with the old release and the new the other lock is released <nil>
+	// alone, together with the old release and the new
+	// the other lock is released
+	// <nil>
 }

@@ -42,7 +42,7 @@ func table() []row {
 			plan{does: keep, gets: winners},
 		},
 		{
-			"`MarkEffect`, and one of the next five rows", "",
+			"`MarkEffect`, and any of the next five rows", "",
 			func(f facts) bool { return f.marked && nothingDone(f) },
 			plan{leave, refusal, reason.OutcomeUnknown},
 		},

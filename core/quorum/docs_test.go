@@ -18,7 +18,7 @@ func TestTheDocumentHasTheTimesOfTheCode(t *testing.T) {
 			minSplit.Milliseconds()/2, 3*minSplit.Milliseconds()/2, maxSplit.Milliseconds()/2, 3*maxSplit.Milliseconds()/2),
 		fmt.Sprintf("%d to %d ms, always less than a tenth", leastBudget.Milliseconds(), mostBudget.Milliseconds()),
 		fmt.Sprintf("at least %d round trips long", budgetShare),
-		map[int]string{4: "four times what the answers of a majority took lately"}[slowTrips],
+		map[int]string{4: "four times the recent time of a majority's answers"}[slowTrips],
 		map[int]string{2: "after twice the time that its caller waits"}[keptFor],
 	} {
 		if want == "" || !strings.Contains(string(text), want) {
