@@ -11,4 +11,5 @@ const (
 	mostTwists   = 2
 	mostSteps    = 60 // of the first twist
 	twistsWithin = 3  // steps
+	everyStep    = 1  // of the steps has twists
 )

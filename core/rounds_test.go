@@ -12,4 +12,5 @@ const (
 	mostTwists   = 1
 	mostSteps    = 60 // of the first twist
 	twistsWithin = 3  // steps
+	everyStep    = 3  // of the steps has twists
 )
