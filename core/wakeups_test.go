@@ -182,7 +182,7 @@ func (p *member) use(slow bool) {
 		defer leave()
 	}
 	kind := w.kinds[w.n(len(w.kinds))]
-	ended := w.comes(p, kind)
+	ended := w.comes(kind)
 	p.waits(1)
 	lease, err := p.locker.Lock(ctx, "k", kind...)
 	p.waits(-1)
