@@ -99,7 +99,7 @@ func (s *stage) acquires(p *step) error {
 	return err
 }
 
-// stands makes the request of a caller whose own locker has the lock.
+// stands makes the request of a caller while its locker holds the lock.
 func (s *stage) stands(p *step) error {
 	req := s.request(p)
 	req.Owner = ""

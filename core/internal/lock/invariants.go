@@ -43,8 +43,8 @@ func (l *lock) valid() error {
 			"an offer that the next try names has a waiter for the try",
 			acq == nil || acq.named == 0 || l.asking > 0 || l.phase == acquiring && l.first != nil,
 		},
-		{"an offer is older than what the process has", l.phase != held || acq == nil || acq.named == 0},
-		{"a lock with permits of its own has tries of one kind", l.asking <= 1 || acq.kind == driver.Permit},
+		{"a process that holds the lock names no offer", l.phase != held || acq == nil || acq.named == 0},
+		{"several tries at the same time are for permits", l.asking <= 1 || acq.kind == driver.Permit},
 	} {
 		if !rule.holds {
 			return fmt.Errorf("it is not so that %s: %+v", rule.what, *l)

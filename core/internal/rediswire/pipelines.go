@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	// maxPipelines is how many pipelines to one server may be under way, unless the store is told
+	// maxPipelines is how many pipelines to one server may be under way, unless Config.Connections says
 	// otherwise. They do not wait for one another: while the server works on one, their callers
 	// work on the replies of another, and a slow one delays no other request.
 	maxPipelines = 4
