@@ -158,3 +158,32 @@ func TestANewestCallerIsNumberedAfterTheCallersBeforeIt(t *testing.T) {
 		release(t, second.holds())
 	})
 }
+
+// A caller leaves while the request that numbers it is on its way. Its process asks for the next
+// caller, and that request arrives first.
+func TestTheNewestCallerIsNotSupersededByOneThatHasLeft(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := memstore.New()
+		l := newLocker(t, s)
+		lease := held(t, l, t.Context(), "k")
+		stands := 0
+		s.Intercept(func(r memstore.Request) memstore.Fault {
+			if r.Op != memstore.Stand {
+				return memstore.Fault{}
+			}
+			if stands++; stands == 1 {
+				return memstore.Fault{Before: 50 * time.Millisecond}
+			}
+			return memstore.Fault{}
+		})
+		ctx, leave := context.WithCancel(t.Context())
+		first := comes(t, ctx, l, core.Newest())
+		leave()
+		first.fails(context.Canceled)
+		second := comes(t, t.Context(), l, core.Newest())
+		time.Sleep(100 * time.Millisecond)
+		release(t, lease)
+		time.Sleep(2 * time.Second) // longer than a caller waits until it asks again
+		release(t, second.holds())
+	})
+}

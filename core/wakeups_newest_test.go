@@ -1,6 +1,7 @@
 package core_test
 
 import (
+	"errors"
 	"slices"
 	"time"
 
@@ -20,34 +21,50 @@ type newestCalls struct {
 
 // newestCall is a call of Lock.
 type newestCall struct {
+	p       *member
 	came    time.Time
+	ended   time.Time // zero: it waits
 	granted bool
 }
 
-// comes notes a call of Lock. The function that it returns takes the outcome, and compares it with a
-// promise: a caller that came after a number was known does not get the lock before the caller
-// with the number.
-func (w *wakeups) comes(kind []core.Option) (ended func(*core.Lease, error)) {
+// comes notes a call of Lock. The function that it returns takes the outcome, and compares it with
+// two promises: a caller that came after a number was known does not get the lock before the
+// caller with the number, and a caller is refused only for a newer caller.
+func (w *wakeups) comes(p *member, kind []core.Option) (ended func(*core.Lease, error)) {
 	if len(kind) == 0 || &kind[0] != &newest[0] {
 		return func(*core.Lease, error) {}
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	call := &newestCall{came: time.Now()}
+	call := &newestCall{p: p, came: time.Now()}
 	w.line.all = append(w.line.all, call)
 	return func(lease *core.Lease, err error) {
 		w.mu.Lock()
 		defer w.mu.Unlock()
-		if call.granted = err == nil; err != nil {
-			return
-		}
-		given := w.line.given[w.line.of[lease.Token()]]
-		if !given.IsZero() && slices.ContainsFunc(w.line.all, func(c *newestCall) bool {
-			return c != call && c.granted && c.came.After(given)
-		}) {
-			w.fails("an earlier caller gets the lock after a newer one; want it to be superseded")
+		call.ended, call.granted = time.Now(), err == nil
+		switch {
+		case err == nil:
+			given := w.line.given[w.line.of[lease.Token()]]
+			if !given.IsZero() && slices.ContainsFunc(w.line.all, func(c *newestCall) bool {
+				return c != call && c.granted && c.came.After(given)
+			}) {
+				w.fails("an earlier caller gets the lock after a newer one; want it to be superseded")
+			}
+		case errors.Is(err, core.ErrSuperseded) && !w.harm:
+			if !slices.ContainsFunc(w.line.all, func(c *newestCall) bool { return c != call && c.mayDisplace(call) }) {
+				w.fails("the newest caller is superseded; want that of earlier callers alone")
+			}
 		}
 	}
+}
+
+// mayDisplace reports whether a caller may have been numbered after another. Between processes
+// requests overtake each other.
+func (c *newestCall) mayDisplace(other *newestCall) bool {
+	if c.p == other.p {
+		return !c.came.Before(other.came)
+	}
+	return c.ended.IsZero() || c.ended.After(other.came.Add(-slowMessage))
 }
 
 // numbered notes what a reply says about a caller's number.

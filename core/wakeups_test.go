@@ -115,9 +115,10 @@ func (w *wakeups) run() {
 		{{core.OneWaiter()}},
 		{newest, newest, nil},
 		{{core.Shared()}, {core.Permits(2)}, nil},
+		{newest},
 		{nil, nil, newest, {core.WholeLease()}, {core.TTL(time.Minute)}},
 		{nil, nil, newest, {core.WholeLease()}, {core.Shared()}},
-	}[w.n(6)]
+	}[w.n(7)]
 	w.store.Intercept(w.meets)
 	w.begins()
 	time.Sleep(w.upTo(time.Second))
@@ -143,8 +144,8 @@ func (w *wakeups) run() {
 // begins begins a process with callers.
 func (w *wakeups) begins() {
 	p := &member{Store: w.store, w: w, trip: []time.Duration{0, 2 * time.Millisecond, 20 * time.Millisecond, slowTrip}[w.n(4)]}
-	if !w.harm {
-		p.trip /= 10
+	if only := len(w.kinds) == 1 && len(w.kinds[0]) > 0 && &w.kinds[0][0] == &newest[0]; !w.harm && !only {
+		p.trip /= 10 // newest callers come while the replies to others are on their way
 	}
 	p.ctx, p.die = context.WithCancel(context.Background())
 	var err error
@@ -182,7 +183,7 @@ func (p *member) use(slow bool) {
 		defer leave()
 	}
 	kind := w.kinds[w.n(len(w.kinds))]
-	ended := w.comes(kind)
+	ended := w.comes(p, kind)
 	p.waits(1)
 	lease, err := p.locker.Lock(ctx, "k", kind...)
 	p.waits(-1)

@@ -115,6 +115,11 @@ type AcquireRequest struct {
 	// Number is the number that an earlier request of the same caller got ([Reply.Number]);
 	// zero: the caller comes at this moment.
 	Number int64
+	// Order says which of two callers of one Waiter that are [Newest] and have no Number came
+	// later: the caller with the greater Order. Requests may arrive in any order. So a store
+	// refuses the earlier of the two also if its request arrives last, and gives a request that
+	// is repeated the number that it has already.
+	Order int64
 	// Rest is a list of waiting lockers (see [Signal]). The store keeps it with
 	// the lock that it grants.
 	Rest string

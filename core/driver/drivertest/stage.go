@@ -22,6 +22,7 @@ type stage struct {
 	prefix  string    // of all keys and lockers: no other test uses it
 	round   int       // of a repeated block
 	asides  int       // how many owners the stage has made for itself
+	came    int64     // how many newest callers have asked
 	ends    time.Time // of the innermost within block; zero outside of such a block
 	noted   time.Time
 	answers map[string]driver.Reply // by key and actor: the last with a token or a number

@@ -19,7 +19,7 @@ type verb struct {
 }
 
 const (
-	tries   = "ttl left shared permit kind wait rest newest only number offer"
+	tries   = "ttl left shared permit kind wait rest newest only number order offer"
 	replies = "granted refused listed full out config any holder token number ttl"
 	renewed = "kept contended lost taken"
 )
@@ -68,7 +68,8 @@ func (s *stage) request(p *step) driver.AcquireRequest {
 		Number: s.value(p, p.asks.get("number")), Offer: s.value(p, p.asks.get("offer")),
 	}
 	if p.asks.has("newest") {
-		req.Line = driver.Newest
+		s.came++
+		req.Line, req.Order = driver.Newest, cmp.Or(s.value(p, p.asks.get("order")), s.came)
 	} else if p.asks.has("only") {
 		req.Line = driver.OneWaiter
 	}

@@ -10,6 +10,8 @@ import (
 // line is what a lock knows about callers that are not in turn.
 type line struct {
 	newest int64     // the highest number of a caller that is Newest
+	by     string    // the locker of that caller
+	order  int64     // the caller's place among the callers of the locker
 	only   string    // the locker of the OneWaiter caller that waits
 	until  time.Time // and until when
 }
@@ -36,7 +38,12 @@ func (r *Record) comes(req *driver.AcquireRequest, now time.Time) (out bool) {
 		return false
 	}
 	if req.Number == 0 {
-		r.line.newest = max(r.line.newest+1, now.UnixMicro())
+		switch by := waiterOf(req.Waiter).id; {
+		case by != r.line.by || req.Order > r.line.order:
+			r.line.newest, r.line.by, r.line.order = max(r.line.newest+1, now.UnixMicro()), by, req.Order
+		case req.Order < r.line.order:
+			return true // a later caller of the locker has asked already
+		}
 		req.Number = r.line.newest
 	}
 	return req.Number < r.line.newest

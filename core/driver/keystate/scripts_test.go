@@ -31,6 +31,7 @@ type asked struct {
 	token  int64 // of a release that remembers; else 0
 	line   driver.Line
 	number int64
+	order  int64
 	offer  int64
 }
 
@@ -81,7 +82,7 @@ func (c asked) arguments(key string) (keys []string, args []any) {
 		if c.line == driver.OneWaiter {
 			suffix = ":waiter"
 		}
-		return []string{lock, fence, lock + suffix}, []any{c.owner, c.lease, c.lease + 60_000, waiter, c.rest, int64(c.line), c.number}
+		return []string{lock, fence, lock + suffix}, []any{c.owner, c.lease, c.lease + 60_000, waiter, c.rest, int64(c.line), c.number, c.order}
 	case "enter":
 		return []string{lock, fence}, []any{c.owner, c.lease, c.lease + 60_000, c.atMost, c.rest, c.id, c.tokens}
 	case "stay", "renew":
@@ -130,7 +131,7 @@ func (c asked) by(r *Record, now time.Time) (o effect, ttl time.Duration, room i
 		var rep driver.Reply
 		rep, n = ask(driver.AcquireRequest{
 			Owner: c.owner, Kind: c.kind(), AtMost: int(c.atMost), TTL: ms(c.lease), Waiter: c.id, Left: ms(c.left),
-			Rest: c.rest, Line: c.line, Number: c.number, Offer: c.offer,
+			Rest: c.rest, Line: c.line, Number: c.number, Order: c.order, Offer: c.offer,
 		}, now)
 		o.granted, o.token, o.number, o.holder = rep.Granted, rep.Token, rep.Number, rep.Holder
 		o.listed, o.full, o.out = rep.Listed, rep.Full, rep.Out

@@ -165,6 +165,7 @@ func (w *world) begins(l *member) asked {
 	}
 	if c.script == "acquire" && c.id != "" && w.once(3) {
 		c.script, c.line = "line", []driver.Line{driver.Newest, driver.Newest, driver.OneWaiter}[w.rand.IntN(3)]
+		c.order = int64(w.owners)
 	}
 	return c
 }

@@ -28,7 +28,7 @@ func (l *lock) valid() error {
 		holds bool
 	}{
 		{"the counts of the queue are right", n == l.n && alone == l.alone},
-		{"nothing is counted below zero", l.asking >= 0 && l.strays >= 0 && l.declining >= 0 && l.numbering >= 0},
+		{"nothing is counted below zero", l.asking >= 0 && l.strays >= 0 && l.declining >= 0},
 		{"each try on its way is of a waiter, or a stray", tries+l.strays == l.asking},
 		{"a try on its way has an acquisition", l.asking == 0 || acq != nil},
 		{"tries are on their way while the lock is acquired", l.asking == 0 || l.phase == acquiring || l.phase == held && l.places == nil},

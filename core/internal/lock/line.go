@@ -40,6 +40,7 @@ func (l *lock) comes(w *Waiter, fx *effects) {
 			l.failOne(old, ErrSuperseded, fx)
 		}
 	}
+	w.token = -int64(l.shard.table.seq.Add(1)) //nolint:gosec // far below the greatest int64
 	l.pushFirst(w)
 	if l.acq != nil {
 		l.acq.askAt = 0
@@ -90,11 +91,10 @@ func (l *lock) stands(w *Waiter, now clock.Instant, fx *effects) (s step, due bo
 	}
 	acq.askAt = now.Add(linePoll)
 	fx.asks = true
-	if w.Terms.Line == driver.Newest && w.token == 0 {
-		l.numbering++
-	}
+	number, order := w.number()
 	return step{action: stand, line: driver.AcquireRequest{
-		Key: l.key, TTL: w.Terms.Lease, Line: w.Terms.Line, Number: w.token, Waiter: l.shard.table.name(driver.Exclusive, true),
+		Key: l.key, TTL: w.Terms.Lease, Line: w.Terms.Line, Number: number, Order: order,
+		Waiter: l.shard.table.name(driver.Exclusive, true),
 	}}, true
 }
 
@@ -106,14 +106,8 @@ func (t *Table) stand(ctx context.Context, w *Waiter, req driver.AcquireRequest,
 	now := t.Clock.Now()
 	l := w.lock
 	l.shard.event(l, func(fx *effects) {
-		if req.Line == driver.Newest && req.Number == 0 {
-			l.numbering--
-		}
 		if err == nil {
 			w.stood(rep, fx)
-		}
-		if next := l.first; next != nil && next != w && next.Terms.Line == driver.Newest && next.token == 0 {
-			fx.look = next // it waited for this reply
 		}
 		s = l.look(w, now, deadline, fx)
 	})

@@ -39,7 +39,6 @@ type lock struct {
 	courteous bool  // kept for the courtesy alone
 	listed    bool  // this process is in the lock's list of waiting lockers, as far as is known
 	declining int32 // requests that take it out of the list, and may yet be carried out
-	numbering int32 // newest callers that ask for a number by a stand, which is on its way
 	surplus   bool  // the refusal of the first may also refuse callers after it
 }
 
@@ -183,9 +182,6 @@ func (l *lock) look(w *Waiter, now, deadline clock.Instant, fx *effects) step {
 		return step{action: finish, err: *w.err}
 	case w.marks&refused != 0 && w.marks&blind == 0:
 		return step{action: leave, err: l.isHeld(w)}
-	case w.Terms.Line == driver.Newest && w.token == 0 && l.numbering > 0:
-		// A caller that came before is being numbered. If this one were numbered first, the
-		// caller before would be the newest of the two. The reply wakes this waiter.
 	case l.phase == held && w.Terms.Line != driver.InTurn:
 		if s, stands := l.stands(w, now, fx); stands {
 			return s

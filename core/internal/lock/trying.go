@@ -67,7 +67,8 @@ func (l *lock) try(w *Waiter, now, deadline clock.Instant) *try {
 	}
 	req := &t.request
 	if w.Terms.Line != driver.InTurn {
-		req.Line, req.Number = w.Terms.Line, w.token
+		req.Line = w.Terms.Line
+		req.Number, req.Order = w.number()
 	}
 	if w.Terms.Wait != 0 {
 		req.Waiter = table.name(driver.Exclusive, acq.contended) // the store knows for what

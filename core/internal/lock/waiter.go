@@ -77,7 +77,7 @@ type Waiter struct {
 	wakeup     chan wakeup // made when the waiter has to sleep
 
 	own   *ownership
-	token int64 // of the hold; before it the number of a caller that is not InTurn
+	token int64 // of the hold; before it the number of a caller that is not InTurn, see number
 	since clock.Instant
 	// err is why the waiter failed; nil: it has not. Of a hold it is ErrLost, ErrMaxHold,
 	// ErrClosed or driver.ErrNotOwner when its lease cannot be trusted any more. It is a
@@ -113,6 +113,15 @@ const (
 
 // Key returns the key of the lock.
 func (w *Waiter) Key() string { return w.lock.key }
+
+// number returns the number of a caller that is not InTurn. A caller that is Newest and has no
+// number has its order among the callers of this process.
+func (w *Waiter) number() (number, order int64) {
+	if w.token < 0 {
+		return 0, -w.token
+	}
+	return w.token, 0
+}
 
 // Token returns the fencing token of the hold.
 func (w *Waiter) Token() int64 { return w.token }

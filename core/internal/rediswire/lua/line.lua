@@ -4,8 +4,8 @@
 --
 -- KEYS[1] lock
 -- KEYS[2] fence
--- KEYS[3] line    hash. Of newest callers n is the number of the last that came; of the other
---                 callers w is the locker of the only waiting caller
+-- KEYS[3] line    hash. Of newest callers n is the number of the last that came, b its locker and
+--                 o its order; of the other callers w is the locker of the only waiting caller
 -- ARGV[1] owner; empty to take nothing
 -- ARGV[2] lease, in ms
 -- ARGV[3] how long fence and number are kept, in ms
@@ -13,6 +13,7 @@
 -- ARGV[5] the lockers that wait already, kept with the lock when it is granted; may be empty
 -- ARGV[6] 1: the newest caller, 2: the only one
 -- ARGV[7] the number that the caller got before; 0: it comes at this moment
+-- ARGV[8] of a newest caller without a number its order: greater for a later caller of the locker
 --
 -- Returns {token, number, how many tokens are left out after it, or 0 as in acquire.lua} when
 -- the owner holds the lock, {0} if the caller must not wait, else
@@ -35,7 +36,8 @@ local alone = 1500 -- ms for which the only caller is one without asking again
 
 local has = call('HMGET', lock, owner, 'q', 'm', 'b', 'r', 'offer')
 local mine, q, m, r, o = has[1], has[2] or '', has[3], has[5], has[6]
-local last = newest and tonumber(call('HMGET', line, 'n')[1]) or 0
+local from = newest and call('HMGET', line, 'n', 'b', 'o') or {}
+local last = tonumber(from[1]) or 0
 if mine and not m then
 	-- A repeated request. Its number is not kept, but is about the token.
 	local token = tonumber(mine) or 0 -- no lock
@@ -43,9 +45,9 @@ if mine and not m then
 	return {token, newest and max(number, min(last, token)) or 0, token > time and 15 or 0}
 end
 
--- write sets the field of the line.
-local function write(field, value, ms)
-	call('HSET', line, field, value)
+-- write sets fields of the line.
+local function write(ms, ...)
+	call('HSET', line, ...)
 	if type(pcall_('PEXPIRE', line, ms)) ~= 'number' then
 		call('DEL', line) -- as in grant.lua
 		call('PEXPIRE', line, ms)
@@ -56,9 +58,15 @@ local comes = newest and number == 0
 local others = without(q, id)
 if newest then
 	if comes then
-		-- include clock.lua
-		number = max(last + 1, time)
-		write('n', format('%.0f', number), keep)
+		local by, order, before = bare(id), tonumber(ARGV[8]), tonumber(from[3])
+		if by ~= from[2] or order > before then
+			-- include clock.lua
+			last = max(last + 1, time)
+			write(keep, 'n', format('%.0f', last), 'b', by, 'o', order)
+		elseif order < before then
+			return {0} -- a later caller of the locker has asked already
+		end
+		number = last
 		local displaced = match(others, '^[+-]?([^,~]+)')
 		if displaced then
 			pcall_('PUBLISH', match(lock, '^[^{]*') .. 'wanted:' .. displaced, '0 ' .. lock)
@@ -92,7 +100,7 @@ local function refused(names, ms)
 			return {0}
 		end
 		number = 1
-		write('w', bare(id), alone)
+		write(alone, 'w', bare(id))
 		listed = enlist(lock, q, id, '')
 	end
 	if owner ~= '' then -- else its locker has the lock itself
