@@ -70,6 +70,9 @@ var mutations = []struct{ name, old, broken string }{
 	{"the newest caller is listed at the end", "local new = others == '' and id or id .. ',' .. others", "local new = others == '' and id or others .. ',' .. id"},
 	{"the newest caller waits for a turn", "ms, behind = 0, others", "ms = ms"},
 	{"an older caller takes the lock", "elseif number < last then", "elseif false then"},
+	{"an earlier caller of a locker takes the number of a later one", "elseif order < before then", "elseif false then"},
+	{"an earlier caller of a locker is the newest", "by ~= from[2] or order > before", "true"},
+	{"a caller gets two numbers", "by ~= from[2] or order > before", "by ~= from[2] or order >= before"},
 	{"numbers repeat", "max(last + 1, time)", "last + 0"},
 	{"the newest caller takes a lock that is held", "elseif not m then\n\treturn refused(holders(lock, 1), call('PTTL', lock))", "elseif not m then\n\tcall('DEL', lock)\n\treturn granted(others)"},
 	{"the newest caller takes the lock beside places", "if n == 0 then\n\tif owner == ''", "if n <= 1 then\n\tif owner == ''"},
@@ -79,7 +82,7 @@ var mutations = []struct{ name, old, broken string }{
 	{"an offer does not outlast the patience", "patience = math.max(patience, 3000)", "patience = patience"},
 	{"a locker that declines ends its offer", "if o and match(o, '^(.*):') == id then", "if false then"},
 	{"an offer is no owner", "if offered[1] == owner then", "if false then"},
-	{"the only waiter is forgotten", "write('w', bare(id), alone)", "write('w', bare(id), 5)"},
+	{"the only waiter is forgotten", "write(alone, 'w', bare(id))", "write(5, 'w', bare(id))"},
 	{"a caller that must not wait keeps places from others", "reply[3] == 1 and til", "til"},
 	{"a call is announced as it is kept", "q = uncalled(q)", "q = q"},
 }

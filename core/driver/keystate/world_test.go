@@ -96,6 +96,10 @@ func (w *world) chooses() (*member, asked) {
 	}
 	if l.want.script != "" && w.once(25) {
 		gaveUp := !l.holds && l.want.id != "" && w.once(2)
+		if late := l.want; late.line == driver.Newest && len(w.late) < 4 {
+			late.number = 0
+			w.late = append(w.late, late) // its first request is still on its way
+		}
 		l.want, l.holds = asked{}, false // crashed, or gave up
 		if gaveUp {
 			return nil, asked{script: "decline", id: l.id}
