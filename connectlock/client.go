@@ -3,6 +3,7 @@ package connectlock
 import (
 	"context"
 	"errors"
+	"strings"
 	"sync"
 
 	"connectrpc.com/connect/v2"
@@ -28,7 +29,10 @@ func UnaryClientRetry(opts ...grpclock.RetryOption) connect.ClientInterceptor {
 			if spec.StreamType != connect.StreamTypeUnary {
 				return next(ctx, spec)
 			}
-			ctx = holding(ctx, retry)
+			ctx, err := holding(ctx, retry)
+			if err != nil {
+				return nil, err
+			}
 			stream, err := next(ctx, spec)
 			if err != nil {
 				return nil, err
@@ -38,23 +42,40 @@ func UnaryClientRetry(opts ...grpclock.RetryOption) connect.ClientInterceptor {
 	}
 }
 
-// holding sets the header [core.HeldHeader] as the interceptor of gRPC would.
-func holding(ctx context.Context, retry grpc.UnaryClientInterceptor) context.Context {
-	var held []string
-	_ = retry(ctx, "", nil, nil, nil, func(ctx context.Context, _ string, _, _ any, _ *grpc.ClientConn, _ ...grpc.CallOption) error {
+// holding sets the headers [core.HeldHeader] and [core.FencesHeader] as the interceptor of gRPC
+// would. Its error is that of the interceptor: the call is not sent.
+func holding(ctx context.Context, retry grpc.UnaryClientInterceptor) (context.Context, error) {
+	var held string
+	var fences string
+	var asked bool
+	err := retry(ctx, "", nil, nil, nil, func(ctx context.Context, _ string, _, _ any, _ *grpc.ClientConn, _ ...grpc.CallOption) error {
 		md, _ := metadata.FromOutgoingContext(ctx)
-		held = md.Get(core.HeldHeader)
+		held = strings.Join(md.Get(core.HeldHeader), "")
+		fences, asked = grpcx.Fences(ctx)
 		return nil // nothing is sent
 	})
+	if err != nil {
+		return ctx, outward(err)
+	}
+	ctx = setOrDelete(ctx, core.HeldHeader, held)
+	if asked {
+		ctx = setOrDelete(ctx, core.FencesHeader, fences)
+	}
+	return ctx, nil
+}
+
+// setOrDelete sets a header of a call. Without a value it deletes the header, which can be that
+// of an earlier call with the context.
+func setOrDelete(ctx context.Context, name, value string) context.Context {
 	info, ok := connect.CallInfoForClientContext(ctx)
 	switch {
-	case ok && len(held) == 0:
-		info.RequestHeader().Delete(core.HeldHeader) // of an earlier call with the context
-	case len(held) > 0:
+	case ok && value == "":
+		info.RequestHeader().Delete(name)
+	case value != "":
 		if !ok { // called without a client
 			ctx, info = connect.NewClientContext(ctx)
 		}
-		info.RequestHeader().SetValues(core.HeldHeader, held)
+		info.RequestHeader().Set(name, value)
 	}
 	return ctx
 }

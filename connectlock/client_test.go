@@ -18,6 +18,7 @@ import (
 	"google.golang.org/protobuf/types/dynamicpb"
 
 	"github.com/interlock-go/interlock/connectlock"
+	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/idempotency"
 	"github.com/interlock-go/interlock/core/memstore"
 	"github.com/interlock-go/interlock/core/reason"
@@ -258,5 +259,53 @@ func TestACallForALockOfItsCallerIsRefusedAtOnce(t *testing.T) {
 	}
 	if err := lease.Release(t.Context()); err != nil {
 		t.Error(err)
+	}
+}
+
+// A service that owns a resource refuses what an outdated holder sends, and no try changes that.
+// The context of a client keeps its headers, which must not be sent after the lock.
+func TestTheTokensOfTheCallerAreSentWithTheCallsUnderItsLock(t *testing.T) {
+	adaptertest.LogTo(t)
+	gateway := adaptertest.LockerOn(t, memstore.New())
+	var latest, sent atomic.Int64
+	rule := core.Fenced("account/{id}", func(_ context.Context, fences []core.Fence) error {
+		if fences[0].Token < latest.Load() {
+			return core.ErrLost
+		}
+		return nil
+	})
+	srv := serve(t, newServer(keys, echoes, connectlock.Protect(grpclock.Rules{debit: rule}, nil).Interceptor()))
+	for name, options := range protocols {
+		latest.Store(0)
+		sent.Store(0)
+		counts := func(next connect.ClientFunc) connect.ClientFunc {
+			return func(ctx context.Context, spec connect.Spec) (connect.ClientStream, error) {
+				sent.Add(1)
+				return next(ctx, spec)
+			}
+		}
+		client := connect.NewClient(connecthttp.NewTransport(srv.Client(), srv.URL, options...),
+			connectlock.UnaryClientRetry(grpclock.SendFences()), counts)
+		outside, info := connect.NewClientContext(t.Context())
+		lease, err := gateway.Lock(outside, "account/42")
+		if err != nil {
+			t.Fatal(err)
+		}
+		call := func(ctx context.Context, want reason.Reason) {
+			t.Helper()
+			if _, err := send(ctx, client, debit, "id", "42"); outcome(err).Reason != string(want) {
+				t.Errorf("%s: %v; want %q", name, err, want)
+			}
+		}
+		call(lease.Context(), "")
+		latest.Store(lease.Token() + 1)
+		call(lease.Context(), reason.StaleToken)
+		call(outside, reason.TokenMissing)
+		if n := sent.Load(); n != 3 || info.RequestHeader().Has(core.FencesHeader) {
+			t.Errorf("%s: three calls were sent %d times, the context has %v; want each once, and no tokens", name, n, info.RequestHeader())
+		}
+		if err := lease.Release(t.Context()); err != nil {
+			t.Error(err)
+		}
 	}
 }

@@ -24,7 +24,8 @@ const guardWait = 5 * time.Second
 // Guard for REST and gRPC makes the same keys, so that their requests exclude each other.
 // A Guard is immutable and safe for concurrent use.
 type Guard struct {
-	locker    *Locker
+	locker    *Locker // nil for a rule that takes no lock
+	fence     *fence  // of a rule that takes no lock
 	config    config
 	reads     *config // of requests that only read; nil: as the others
 	templates []*template
@@ -107,19 +108,11 @@ func NewGuard(l *Locker, template string, opts ...GuardOption) (*Guard, error) {
 			"let the rule wait", ErrConfig)
 	}
 	g := &Guard{locker: l, lines: logs.Lines{Log: &l.calls.log}}
-	texts := append([]string{template}, c.guard.more...)
-	if template == "" && c.guard.keyFunc != nil {
-		texts = texts[1:]
+	if c.guard.unfenced {
+		return nil, fmt.Errorf("%w: AllowUnfenced is for Fenced; a rule that takes a lock asks for no token", ErrConfig)
 	}
-	for _, text := range texts {
-		t, err := parseTemplate(text, c.guard.funcs)
-		if err != nil {
-			return nil, err
-		}
-		g.templates = append(g.templates, t)
-	}
-	if c.name == "" {
-		c.name = strings.Join(texts, ",")
+	if err := g.parse(template, &c); err != nil {
+		return nil, err
 	}
 	if l := c.guard.limit; l != nil && len(g.templates) > l.held {
 		return nil, fmt.Errorf("%w: PerPrincipal with %d locks, and the rule needs %d", ErrConfig, l.held, len(g.templates))
@@ -143,12 +136,37 @@ func NewGuard(l *Locker, template string, opts ...GuardOption) (*Guard, error) {
 	return g, nil
 }
 
+// parse makes the templates of the guard, and its name unless the options have one.
+func (g *Guard) parse(template string, c *config) error {
+	texts := append([]string{template}, c.guard.more...)
+	if template == "" && c.guard.keyFunc != nil {
+		texts = texts[1:]
+	}
+	for _, text := range texts {
+		t, err := parseTemplate(text, c.guard.funcs)
+		if err != nil {
+			return err
+		}
+		g.templates = append(g.templates, t)
+	}
+	if c.name == "" {
+		c.name = strings.Join(texts, ",")
+	}
+	return nil
+}
+
 // Name returns the name of the guard: the name in the option [Name], else its
 // templates, joined with commas.
 func (g *Guard) Name() string { return g.config.name }
 
-// Observer returns the observer of the locker of the guard ([WithObserver]), or nil.
-func (g *Guard) Observer() observe.Observer { return g.locker.base.observer }
+// Observer returns the observer of the locker of the guard ([WithObserver]), or nil. A rule of
+// [Fenced] has no locker.
+func (g *Guard) Observer() observe.Observer {
+	if g.locker == nil {
+		return nil
+	}
+	return g.locker.base.observer
+}
 
 // Placeholders lists the placeholders in the templates of the guard. An adapter that
 // knows its routes at start-up can check them then. The list says nothing about the

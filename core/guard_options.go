@@ -18,6 +18,7 @@ type guardConfig struct {
 	limit      *limit
 
 	answerFirst bool
+	unfenced    bool // of Fenced
 }
 
 // And adds a template to a guard: a request then takes the locks of all its keys or

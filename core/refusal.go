@@ -51,6 +51,12 @@ func ReasonOf(ctx context.Context, err error) reason.Reason {
 		return ""
 	case errors.Is(err, ErrHeldByCaller): // the cause of a wait that ended, joined with other errors
 		return reason.HeldByCaller
+	case errors.Is(err, errStaleToken): // before ErrLost, which the fence's error matches
+		return reason.StaleToken
+	case errors.Is(err, errTokenMissing):
+		return reason.TokenMissing
+	case errors.Is(err, errTokenMalformed):
+		return reason.TokenMalformed
 	case errors.Is(err, adapter.ErrBodyTimeout): // before ErrKey: a KeyFunc may wrap it in that
 		return reason.BodyTimeout
 	case errors.Is(err, adapter.ErrBody):

@@ -83,7 +83,7 @@ var address = regexp.MustCompile(`lookup [\w.-]+|(?:[\w.-]+|\[[0-9A-Fa-f:.%]+\])
 
 // observe starts an observation for events outside an acquisition.
 func (g *Guard) observe(ctx context.Context, req Request, keys []string) observe.Observation {
-	if g.locker.base.observer == nil {
+	if g.Observer() == nil {
 		return observe.Observation{}
 	}
 	c := &g.config
@@ -130,6 +130,11 @@ func (g *Guard) logRefusal(ctx context.Context, r *Refusal, wrong string) {
 	case reason.HeldByCaller:
 		text = "interlock: requests want a lock that their own caller holds while it waits for them, and are refused: " +
 			"let one service lock a resource, or release the lock before the call"
+	case reason.StaleToken:
+		text = "interlock: requests come from outdated holders of their locks, and the rule refuses them"
+	case reason.TokenMissing:
+		text = "interlock: requests come without the fencing token that the rule asks for, and are refused: " +
+			"let their client send it (SendFences), under a lock of the same key"
 	case reason.KeyOccupied:
 		level, text = slog.LevelError, "interlock: the key of a lock has a value that is no lock, and the rule refuses requests"
 	case reason.Misconfigured, reason.Internal:

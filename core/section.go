@@ -162,6 +162,9 @@ func (p Prepared) Enter(ctx context.Context) (Section, *Refusal) {
 	if g == nil {
 		return Section{ctx: ctx}, nil
 	}
+	if g.fence != nil {
+		return g.claim(ctx, p)
+	}
 	var v *guarded
 	if g.tracked {
 		v = &guarded{route: p.route, check: g.config.guard.check}

@@ -93,14 +93,16 @@
 // # What clients see
 //
 //	400  a value of the key is missing, empty, malformed or too long; the body
-//	     is incomplete or malformed
+//	     is incomplete or malformed; the fencing tokens are malformed
 //	408  the body did not arrive in time (core.ReadBody, core.KeyFunc)
 //	409  a newer request has come (core.Newest), before the handler of this one
 //	     began, or before it had answered
 //	409  the caller of the request holds the lock itself (core.HeldHeader)
+//	412  the caller's lock has had another holder since (core.Fenced)
 //	413  the body is longer than core.ReadBody or a core.KeyFunc allows
 //	423  another request held the lock for as long as the rule waits (5 s), or
 //	     until the request's own deadline; or too many requests wait already
+//	428  the request has no fencing token of the lock (core.Fenced)
 //	429  the principal holds or waits for as many locks as core.PerPrincipal allows
 //	503  the store is unreachable; too few replicas have the lock; this
 //	     process is closing

@@ -9,6 +9,7 @@ import (
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
@@ -31,11 +32,18 @@ type retryOptions struct {
 	lost      bool
 	hideHeld  bool
 	retryHeld bool
+	fences    bool
 }
 
 // HideHeld keeps the metadata [core.HeldHeader] from calls: to servers of others, it says how
 // many locks the caller holds. Default: it is sent under a lock.
 func HideHeld() RetryOption { return func(o *retryOptions) { o.hideHeld = true } }
+
+// SendFences sends the keys and fencing tokens of the locks that the caller holds as the
+// metadata [core.FencesHeader], for services inside with a rule of [core.Fenced]: the keys are
+// in plain text. A call with more than fits into it is not sent (INTERNAL). Default: no tokens
+// are sent. A stream gets them by metadata.AppendToOutgoingContext and [core.FencesFor].
+func SendFences() RetryOption { return func(o *retryOptions) { o.fences = true } }
 
 // RetryHeld sends a call again also if the lock that it needs is held, while the caller
 // itself holds a lock. Default: such a call is sent once. All who wait for the lock of the
@@ -99,6 +107,13 @@ func UnaryClientRetry(opts ...RetryOption) grpc.UnaryClientInterceptor {
 		held := core.HeldFor(ctx)
 		if held != "" && !o.hideHeld && len(md.Get(core.HeldHeader)) == 0 {
 			ctx = metadata.AppendToOutgoingContext(ctx, core.HeldHeader, held)
+		}
+		if o.fences {
+			fences, err := core.FencesFor(ctx)
+			if err != nil {
+				return status.Errorf(codes.Internal, "The call was not sent: %v", err)
+			}
+			ctx = grpcx.WithFences(ctx, md, fences)
 		}
 		c := grpcx.NewCalling(ctx, method, req, md)
 		patience := asked.NewPatience(o.tries)

@@ -97,7 +97,8 @@
 //
 // # What clients see
 //
-//	INVALID_ARGUMENT    a value of the key is missing, malformed or too long
+//	INVALID_ARGUMENT    a value of the key is missing, malformed or too long; the
+//	                    fencing tokens are malformed
 //	RESOURCE_EXHAUSTED  the message is longer than core.ReadBody or a
 //	                    core.KeyFunc allows
 //	ABORTED             another call held the lock for as long as the rule waits
@@ -109,6 +110,9 @@
 //	                    replicas have the lock, or this process is closing
 //	ABORTED             the caller of the call holds the lock itself
 //	                    (core.HeldHeader); pushback -1
+//	FAILED_PRECONDITION the caller's lock has had another holder since
+//	                    (core.Fenced); pushback -1
+//	FAILED_PRECONDITION the call has no fencing token of the lock (core.Fenced)
 //	ABORTED             a newer call has come (core.Newest), before the handler of
 //	                    this one began or had answered; pushback -1
 //	ABORTED             the lease was lost, or MaxHold passed, before the handler

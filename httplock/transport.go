@@ -94,6 +94,11 @@ type Transport struct {
 	// HideHeld keeps the header [core.HeldHeader] from requests: to servers of others, it says
 	// how many locks the caller holds. Default: the header is sent under a lock.
 	HideHeld bool
+	// SendFences sends the keys and fencing tokens of the locks that the caller holds
+	// ([core.FencesHeader]), for services inside with a rule of [core.Fenced]: the keys are in
+	// plain text. A request with more than fits into the field is not sent. Nor is the field
+	// sent after a redirect, which can lead anywhere. Default: no tokens are sent.
+	SendFences bool
 	// RetryHeld sends a request again also if the lock that it needs is held (423), while the
 	// caller itself holds a lock. Default: such a request is sent once. All who wait for the
 	// lock of the caller would wait for each further try.
@@ -124,7 +129,14 @@ const defaultMaxBody = 1 << 20
 func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	switch r.Method {
 	case "", http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace, "QUERY":
-		return t.base().RoundTrip(t.told(r))
+		told, err := t.told(r)
+		if err != nil {
+			if r.Body != nil {
+				_ = r.Body.Close()
+			}
+			return nil, notSent(err)
+		}
+		return t.base().RoundTrip(told)
 	}
 	s := sending{Transport: t, patience: asked.NewPatience(t.Tries)}
 	err := s.prepare(r)
@@ -132,24 +144,41 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 		_ = r.Body.Close() // it was read, or is not needed
 	}
 	if err != nil {
-		return nil, fmt.Errorf("interlock: the request was not sent: %w", err)
+		return nil, notSent(err)
 	}
 	defer s.called()
 	return s.send()
 }
 
-// told returns the request with the header that says which locks its caller holds.
-func (t *Transport) told(r *http.Request) *http.Request {
-	held := core.HeldFor(r.Context())
-	if t.HideHeld || held == "" || len(r.Header.Values(core.HeldHeader)) > 0 {
-		return r
+func notSent(err error) error { return fmt.Errorf("interlock: the request was not sent: %w", err) }
+
+// told returns the request with the fields that say which locks its caller holds.
+func (t *Transport) told(r *http.Request) (*http.Request, error) {
+	var fields [2][2]string
+	if !t.HideHeld {
+		fields[0] = [2]string{core.HeldHeader, core.HeldFor(r.Context())}
 	}
-	r = r.Clone(r.Context()) // a RoundTripper does not change the request of its caller
-	if r.Header == nil {
-		r.Header = make(http.Header)
+	if t.SendFences && r.Response == nil {
+		fences, err := core.FencesFor(r.Context())
+		if err != nil {
+			return nil, err
+		}
+		fields[1] = [2]string{core.FencesHeader, fences}
 	}
-	r.Header.Set(core.HeldHeader, held)
-	return r
+	told := r
+	for _, f := range fields {
+		if f[1] == "" || len(r.Header.Values(f[0])) > 0 {
+			continue
+		}
+		if told == r {
+			told = r.Clone(r.Context()) // a RoundTripper does not change the request of its caller
+			if told.Header == nil {
+				told.Header = make(http.Header)
+			}
+		}
+		told.Header.Set(f[0], f[1])
+	}
+	return told, nil
 }
 
 // CloseIdleConnections closes the idle connections of Base, for [http.Client.CloseIdleConnections].
@@ -168,14 +197,17 @@ func (t *Transport) base() http.RoundTripper {
 
 // prepare makes the request that is to be sent.
 func (s *sending) prepare(r *http.Request) error {
-	if s.request = s.told(r); s.request == r {
+	var err error
+	if s.request, err = s.told(r); err != nil {
+		return err
+	}
+	if s.request == r {
 		s.request = r.Clone(r.Context())
 	}
 	if s.request.Header == nil {
 		s.request.Header = make(http.Header)
 	}
 	s.limit(r)
-	var err error
 	if s.body, err = s.bodies(r); err != nil {
 		return err
 	}

@@ -29,6 +29,11 @@
 // That says nothing about the token: try the transaction again under the same
 // lease.
 //
+// # Services
+//
+// A service that owns the database, and takes no locks, gets the tokens with the requests of
+// its callers, and refuses the outdated by a rule ([core.Fenced], [Table.Fence]).
+//
 // # Other resources
 //
 // Package redisfence is the same for values in Redis. For a service that looks at

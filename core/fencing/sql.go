@@ -1,10 +1,12 @@
 package fencing
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 	"unicode"
@@ -78,20 +80,67 @@ func textOf(key string) string {
 	return b.String()
 }
 
-// InTx claims every key of the lease, then runs fn, and otherwise works as the
-// function [InTx].
+// InTx claims every key of the lease and of [core.Fences], then runs fn, and otherwise works
+// as the function [InTx].
 func (t Table) InTx(
 	ctx context.Context, db *sql.DB, lease *core.Lease, opts *sql.TxOptions, fn func(context.Context, *sql.Tx) error,
 ) error {
+	if lease == nil {
+		lease = core.LeaseFromContext(ctx)
+	}
+	fences := core.Fences(ctx)
+	for _, key := range lease.Keys() {
+		token, _ := lease.TokenFor(key)
+		fences = append(fences, core.Fence{Key: key, Token: token})
+	}
 	return InTx(ctx, db, lease, opts, func(ctx context.Context, tx *sql.Tx) error {
-		for _, key := range lease.Keys() { // sorted
-			token, _ := lease.TokenFor(key)
-			if err := t.Claim(ctx, tx, key, token); err != nil {
-				return err
-			}
+		if err := t.claimAll(ctx, tx, fences); err != nil {
+			return err
 		}
 		return fn(ctx, tx)
 	})
+}
+
+// claimAll claims fences in sorted order. Of two tokens for a key the greater comes first, so
+// that the smaller is refused.
+func (t Table) claimAll(ctx context.Context, tx *sql.Tx, fences []core.Fence) error {
+	slices.SortFunc(fences, func(a, b core.Fence) int {
+		return cmp.Or(cmp.Compare(a.Key, b.Key), cmp.Compare(b.Token, a.Token))
+	})
+	for _, f := range slices.Compact(fences) {
+		if err := t.Claim(ctx, tx, f.Key, f.Token); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Fence returns a function for [core.Fenced]. It claims the fences of a request in a separate
+// transaction, which has ended when the handler begins. The error of the function matches
+// [ErrStale] or [core.ErrUnavailable], or has the cause of ctx if ctx has ended.
+func (t Table) Fence(db *sql.DB) func(ctx context.Context, fences []core.Fence) error {
+	return func(ctx context.Context, fences []core.Fence) error {
+		err := t.fence(ctx, db, fences)
+		switch {
+		case err == nil, errors.Is(err, ErrStale):
+			return err
+		case ctx.Err() != nil: // which says nothing about the database
+			return ended(ctx, err)
+		}
+		return fmt.Errorf("%w: %w", core.ErrUnavailable, err)
+	}
+}
+
+func (t Table) fence(ctx context.Context, db *sql.DB, fences []core.Fence) error {
+	tx, err := db.BeginTx(ctx, nil)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = tx.Rollback() }()
+	if err := t.claimAll(ctx, tx, slices.Clone(fences)); err != nil {
+		return err
+	}
+	return tx.Commit()
 }
 
 // Prune deletes the fences that were last claimed before the given time, and
@@ -170,8 +219,9 @@ const (
 	driverWait = 500 * time.Millisecond
 )
 
-// InTx runs fn in a transaction that does not outlive the lease. The transaction
-// begins only while the lease is valid, and just before the commit InTx asks the
+// InTx runs fn in a transaction that does not outlive the lease. A nil lease stands for the
+// lease of ctx. Without a lease, in a handler under a rule of [core.Fenced], the claim alone
+// protects the transaction: the lock is the caller's. The transaction begins only while the lease is valid, and just before the commit InTx asks the
 // store whether the lock is still held ([core.Lease.Check]). InTx claims nothing by
 // itself: fn must claim before it reads ([Column.Claim]), or [Table.InTx] is used.
 // fn gets a context that ends with ctx and with the lease. fn must neither commit
@@ -181,16 +231,16 @@ const (
 // the commit itself leaves that open, if the connection broke or ten seconds went
 // by. The error matches [core.ErrLost] (or [core.ErrMaxHold], [core.ErrReleased])
 // if the lease has ended, the cause of ctx if ctx has ended, [core.ErrUnavailable]
-// if the store did not answer, and [core.ErrNoLease] if lease is nil (a guard that
-// failed open). Any other error comes from fn or from the database.
+// if the store did not answer, and [core.ErrNoLease] if there is neither a lease nor a fence
+// in ctx (a guard that failed open). Any other error comes from fn or from the database.
 func InTx(
 	ctx context.Context, db *sql.DB, lease *core.Lease, opts *sql.TxOptions, fn func(context.Context, *sql.Tx) error,
 ) error {
 	if lease == nil {
-		return core.ErrNoLease
+		lease = core.LeaseFromContext(ctx)
 	}
-	if err := lease.Err(); err != nil {
-		return err
+	if err := lease.Err(); err != nil && (lease != nil || len(core.Fences(ctx)) == 0) {
+		return err // core.ErrNoLease without a lease
 	}
 	ctx, cancel := context.WithCancelCause(ctx) // which may be any, not only the lease's own
 	defer cancel(nil)
@@ -216,8 +266,10 @@ func InTx(
 	// The fence alone keeps a stale transaction from undoing another's. The check is for a
 	// case that the fence does not see: another holder has the lock and has not claimed
 	// anything yet.
-	if err := lease.Check(ctx); err != nil {
-		return ended(ctx, err)
+	if lease != nil {
+		if err := lease.Check(ctx); err != nil {
+			return ended(ctx, err)
+		}
 	}
 	if ctx.Err() != nil {
 		return context.Cause(ctx)

@@ -15,6 +15,12 @@ func (r Reason) Advice() string {
 		return "Do not send the request again: the newer request counts."
 	case HeldByCaller:
 		return "Release the lock before you send the request, or let the service that is asked take it."
+	case StaleToken:
+		return "Take the lock of the resource again, look at the resource, and send the request under the new lock."
+	case TokenMissing:
+		return "Take the lock of the resource, and send its fencing token with the request."
+	case TokenMalformed:
+		return "Send each key once, with the fencing token of its lock."
 	case BadKey:
 		return "Give each value that names the resource: text, a whole number or a boolean."
 	case BodyTooLarge:

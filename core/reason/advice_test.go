@@ -11,6 +11,7 @@ import (
 // all are the reasons.
 var all = []reason.Reason{
 	reason.BadKey, reason.BodyTooLarge, reason.BodyIncomplete, reason.BodyTimeout, reason.Held, reason.Full, reason.QueueFull, reason.Superseded,
+	reason.StaleToken, reason.TokenMissing, reason.TokenMalformed,
 	reason.PrincipalLimit, reason.Deadline, reason.Canceled, reason.Unavailable, reason.NotReplicated, reason.KeyOccupied,
 	reason.Closing, reason.Lost, reason.MaxHold, reason.Misconfigured, reason.Internal, reason.KeyMissing, reason.KeyMalformed,
 	reason.NoPrincipal, reason.ContentType, reason.KeyReused, reason.InFlight, reason.OutcomeUnknown,

@@ -38,6 +38,15 @@ const (
 	// HeldByCaller (409, ABORTED): the caller of the request, which waits for its answer, holds
 	// the lock that the request needs (core.HeldHeader). No later try of the caller gets it.
 	HeldByCaller Reason = "held-by-caller"
+	// StaleToken (412, FAILED_PRECONDITION): the lock that the request was sent under has had
+	// another holder since (core.Fenced). No later try with the token passes.
+	StaleToken Reason = "stale-token"
+	// TokenMissing (428, FAILED_PRECONDITION): the request has no fencing token of the lock that
+	// core.Fenced asks for.
+	TokenMissing Reason = "token-missing"
+	// TokenMalformed (400, INVALID_ARGUMENT): the field core.FencesHeader of the request is
+	// malformed, is there twice or is too long.
+	TokenMalformed Reason = "token-malformed"
 	// PrincipalLimit (429, RESOURCE_EXHAUSTED): the principal of the request
 	// holds, or waits for, as many locks as core.PerPrincipal allows.
 	PrincipalLimit Reason = "principal-limit"
@@ -143,6 +152,12 @@ func (r Reason) Text() string {
 		return "A newer request for the resource has come, and takes the place of this one."
 	case HeldByCaller:
 		return "The resource is locked by the caller of this request, which waits for its answer. Nothing was done."
+	case StaleToken:
+		return "The lock under which the request was sent has had another holder since. Nothing was done."
+	case TokenMissing:
+		return "The request does not carry the fencing token of the lock on the resource. Nothing was done."
+	case TokenMalformed:
+		return "The fencing tokens of the request are malformed. Nothing was done."
 	case Full:
 		return "As many requests as may are using the resource. Nothing was done."
 	case PrincipalLimit:

@@ -18,6 +18,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/fencing"
 	"github.com/interlock-go/interlock/core/idempotency"
 	"github.com/interlock-go/interlock/core/idempotency/once"
 	"github.com/interlock-go/interlock/core/memstore"
@@ -74,6 +75,13 @@ func _(locker *core.Locker, mux *http.ServeMux, reports, handler, app http.Handl
 func _(ctx context.Context, locker *core.Locker, migrate func(context.Context) error) error {
 	err := locker.Do(ctx, "schema", migrate)
 	return err
+}
+
+// Of docs/fencing.md.
+func _(db *sql.DB, mux *http.ServeMux, handler http.Handler) {
+	fences := fencing.Table{}
+	debit := core.Fenced("account/{id:int}", fences.Fence(db))
+	mux.Handle("POST /accounts/{id}/debit", httplock.Guard(debit)(handler))
 }
 
 func _(locker *core.Locker, mux *http.ServeMux, debit http.Handler) {

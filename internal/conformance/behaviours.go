@@ -123,6 +123,12 @@ var behaviours = []behaviour{
 	)},
 	{name: "refused while another request waits", holds: (*world).oneWaiter},
 
+	// A service without the lock, called by a holder.
+	{name: "an outdated holder is refused", holds: (*world).outdated},
+	{name: "no token", holds: withoutToken("", reason.TokenMissing)},
+	{name: "a token of another lock", holds: withoutToken("account/2=9", reason.TokenMissing)},
+	{name: "a malformed token", holds: withoutToken("account/1=nine", reason.TokenMalformed)},
+
 	{name: "request is as it was after an answer", holds: restores(say("done"), true)},
 	{name: "request is as it was after an error", holds: restores(func(context.Context, *adaptertest.Call) error { return adaptertest.ErrHandler }, false)},
 	{name: "multipart form goes to the request that the server cleans up", over: overHTTP, holds: (*world).multipart},

@@ -54,6 +54,9 @@ var statuses = map[reason.Reason]struct {
 	reason.QueueFull:      {codes.Aborted, true},
 	reason.Superseded:     {codes.Aborted, false},
 	reason.HeldByCaller:   {codes.Aborted, false},
+	reason.StaleToken:     {codes.FailedPrecondition, false},
+	reason.TokenMissing:   {codes.FailedPrecondition, false},
+	reason.TokenMalformed: {codes.InvalidArgument, false},
 	reason.PrincipalLimit: {codes.ResourceExhausted, true},
 	reason.Deadline:       {codes.DeadlineExceeded, false},
 	reason.Canceled:       {codes.Canceled, false},
@@ -101,7 +104,7 @@ func Status(ctx context.Context, method string, refusal *core.Refusal) error {
 	details := []protoadapt.MessageV1{info}
 	hint := ""
 	switch {
-	case refusal.Ran, refusal.Reason == reason.Superseded, refusal.Reason == reason.HeldByCaller:
+	case refusal.Ran, refusal.Reason == reason.Superseded, refusal.Reason == reason.HeldByCaller, refusal.Reason == reason.StaleToken:
 		hint = "-1"
 	case row.retry:
 		hint = strconv.FormatInt(retryDelay.Milliseconds(), 10)

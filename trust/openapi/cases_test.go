@@ -44,6 +44,7 @@ type refusal struct {
 	serve  func(s *site, w http.ResponseWriter, r *http.Request)
 	guard  []core.GuardOption
 	atMost bool
+	fenced error // of the fence; the rule takes no lock
 	// template is the template of the rule; a case without a template has a form that fits any account.
 	template string
 	engine   []idempotency.Option
@@ -90,6 +91,9 @@ func newSite(t *testing.T, c refusal, route string) *site {
 	options := append([]core.GuardOption{core.Wait(0)}, c.guard...)
 	if s.guard = core.Serialize(s.locker, template, options...); c.atMost {
 		s.guard = core.AtMost(s.locker, 1, template, options...)
+	}
+	if c.fenced != nil {
+		s.guard = core.Fenced(template, func(context.Context, []core.Fence) error { return c.fenced })
 	}
 	all := append([]idempotency.Option{idempotency.Scope(user), idempotency.Under(s.guard), idempotency.Profile(profiles[route])}, c.engine...)
 	if s.engine, err = idempotency.New(s.store, all...); err != nil {
@@ -205,6 +209,9 @@ var cases = []refusal{
 		s.under = append(s.under, func() { _ = lease.Release(s.Context()) })
 		return s.send(header(core.HeldHeader, core.HeldFor(lease.Context())))
 	}},
+	{want: reason.StaleToken, fenced: core.ErrLost, run: with(header(core.FencesHeader, "account/1=1"))},
+	{want: reason.TokenMissing, fenced: core.ErrLost, run: with(header(core.FencesHeader, "account/2=1"))},
+	{want: reason.TokenMalformed, fenced: core.ErrLost, run: with(header(core.FencesHeader, "account/1"))},
 	{want: reason.QueueFull, guard: []core.GuardOption{core.Wait(time.Hour), core.MaxWaiters(1)}, run: func(s *site) *exchange {
 		s.hold("account/1")
 		s.begin()

@@ -41,6 +41,9 @@ const (
 	// goroutine (core.AnswerFirst): the pipelined release costs no extra time, and the
 	// goroutine would send it alone.
 	Paired
+	// Fences is the key of the fences that rules have claimed for the request of a context
+	// (core.Fenced).
+	Fences
 )
 
 // Report calls the [Reporter] of ctx, if there is one. R is core.Refusal: package core imports
