@@ -112,6 +112,51 @@ func sendsByItself(t *testing.T, s *Store, w *writes) {
 	}
 }
 
+// Callers that had their replies together often ask together again. If the first of them sent its
+// request by itself, the others would wait for its reply.
+func TestACallerDoesNotLeaveAloneAfterABatchOfSeveral(t *testing.T) {
+	t.Parallel()
+	w := &writes{}
+	s := common(t, func(o *redis.Options) { o.Dialer = w.dial })
+	acquire := func(key string) {
+		t.Helper()
+		rep, err := s.Acquire(t.Context(), driver.AcquireRequest{Key: key, Owner: "o", TTL: time.Minute})
+		if err != nil || !rep.Granted {
+			t.Fatalf("%+v, %v", rep, err)
+		}
+		rest(t, s)
+	}
+	acquire("k")
+	q, done := s.requests.direct, make(chan *Request, 2)
+	lock, owner, look := s.names.lock("k"), "o", int64(0)
+	for range 2 {
+		r := new(Request).Make(s, renewScript, lock, make([]any, callArgs+3)).Keys(&lock).Args(&owner, &look)
+		r.Detach(func() { done <- r })
+		r.begin()
+		r.prepare()
+		q.add(r)
+	}
+	q.mu.Lock()
+	q.dispatch()
+	q.mu.Unlock()
+	for range 2 {
+		if r := outcome(t, done); r.Err != nil {
+			t.Fatal(r.Err)
+		}
+	}
+	rest(t, s)
+	w.here.Store(0)
+	w.elsewhere.Store(0)
+	acquire("first")
+	if here, elsewhere := w.here.Load(), w.elsewhere.Load(); here != 0 || elsewhere != 1 {
+		t.Errorf("after two requests in a batch, %d were sent by their callers and %d by a goroutine; want 0 and 1", here, elsewhere)
+	}
+	acquire("second")
+	if here := w.here.Load(); here != 1 {
+		t.Errorf("after a request that came alone, %d were sent by their callers, want 1", here)
+	}
+}
+
 func TestAServerThatNeverAnswersHoldsNoCallerPastItsContext(t *testing.T) {
 	t.Parallel()
 	for _, deaf := range []bool{false, true} {

@@ -113,7 +113,11 @@ func (q *pipelines) lend(r *Request, whole bool) *pipeline {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	last := len(q.free) - 1
-	if q.closed || q.patience > 0 || q.busy >= q.most || last < 0 || !q.free[last].works || len(q.queue) > 0 && !whole {
+	if q.closed || q.patience > 0 || q.busy >= q.most || last < 0 || len(q.queue) > 0 && !whole {
+		return nil
+	}
+	p := q.free[last]
+	if !p.works || len(p.batch) > 1 { // after a batch of several, pipelines.gather may find several again
 		return nil
 	}
 	if !q.notHere.IsZero() {
@@ -122,7 +126,6 @@ func (q *pipelines) lend(r *Request, whole bool) *pipeline {
 		}
 		q.notHere = time.Time{}
 	}
-	p := q.free[last]
 	q.free = q.free[:last]
 	q.busy++
 	q.queue = append(q.queue, r)
@@ -284,20 +287,33 @@ func (q *pipelines) run(p *pipeline) {
 			}
 			if len(p.batch) > 0 {
 				p.exec(context.Background(), q)
-				if len(p.batch) > 1 {
-					// The callers that have their replies go first: their next requests
-					// can leave together.
-					runtime.Gosched()
-				}
 			}
 		}
 		p = q.rest(wake, timer)
 	}
 }
 
+// gather lets the callers go first that had their replies together: their next requests can
+// leave together too. If the first of them left alone, the others would wait for its reply.
+func (q *pipelines) gather(p *pipeline) {
+	if len(p.batch) < 2 {
+		return
+	}
+	for range 2 { // after one, another processor can go on here before any of the callers
+		q.mu.Lock()
+		together := len(q.queue) >= len(p.batch)
+		q.mu.Unlock()
+		if together {
+			return
+		}
+		runtime.Gosched()
+	}
+}
+
 // next gives a pipeline the queued requests. If there are none, it takes the pipeline
 // back, and the goroutine waits for the next.
 func (q *pipelines) next(p *pipeline, wake chan *pipeline) bool {
+	q.gather(p)
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if len(q.queue) > 0 {
