@@ -28,7 +28,8 @@ type entry struct {
 	expires     time.Time    // of the record
 	marked      bool
 	damaged     bool
-	response    string
+	ticket      string // the token of the attempt that handed the claim over; empty: none has
+	response    string // of a claim: the interim response
 	changed     time.Time // when another token got the record, or the claim was given up
 }
 
@@ -57,6 +58,10 @@ func (s *Store) claim(req record.ClaimRequest) (record.ClaimReply, error) {
 	now := s.now()
 	e := s.entry(req.ID, now)
 	switch {
+	case req.Look:
+		return e.look(req, now)
+	case req.Ticket != "":
+		return e.take(req, now)
 	case e == nil && req.Tombstone && now.Before(s.records.gone[req.ID]):
 		return record.ClaimReply{State: record.StateExpired}, nil
 	case e == nil:
@@ -75,7 +80,7 @@ func (s *Store) claim(req record.ClaimRequest) (record.ClaimReply, error) {
 		return record.ClaimReply{State: record.StateGranted, Generation: e.generation}, nil
 	case now.Before(e.ends):
 		// The end of each claim is announced, so that nothing has to be noted.
-		return record.ClaimReply{State: record.StateInFlight, Left: e.ends.Sub(now), Listed: req.Waits}, nil
+		return record.ClaimReply{State: record.StateInFlight, Left: e.ends.Sub(now), Listed: req.Waits, Response: e.response}, nil
 	case e.marked || req.Strict:
 		return record.ClaimReply{State: record.StateUnknown}, nil
 	}
@@ -86,7 +91,55 @@ func (s *Store) claim(req record.ClaimRequest) (record.ClaimReply, error) {
 // takenOver gives a claim to another token.
 func (e *entry) takenOver(token string, now time.Time, lease, retention time.Duration) {
 	e.token, e.generation, e.ends, e.changed = token, e.generation+1, now.Add(lease), now
+	e.ticket, e.response = "", ""
 	e.keep(now.Add(retention))
+}
+
+// look returns the state of a record for a request that changes nothing.
+func (e *entry) look(req record.ClaimRequest, now time.Time) (record.ClaimReply, error) {
+	switch {
+	case e == nil:
+		return record.ClaimReply{State: record.StateExpired}, nil
+	case e.damaged:
+		return record.ClaimReply{}, record.ErrDamaged
+	case e.state != record.StateInFlight:
+		return record.ClaimReply{State: e.state, Response: e.response}, nil
+	case now.Before(e.ends):
+		return record.ClaimReply{State: record.StateInFlight, Left: e.ends.Sub(now), Response: e.response}, nil
+	case e.marked || req.Strict:
+		return record.ClaimReply{State: record.StateUnknown}, nil
+	}
+	return record.ClaimReply{State: record.StateGranted, Generation: e.generation + 1}, nil
+}
+
+// take gives a claim that was handed over to the token that has the ticket.
+func (e *entry) take(req record.ClaimRequest, now time.Time) (record.ClaimReply, error) {
+	switch {
+	case e == nil:
+		return record.ClaimReply{State: record.StateExpired}, nil
+	case e.damaged:
+		return record.ClaimReply{}, record.ErrDamaged
+	case e.fingerprint != req.Fingerprint:
+		return record.ClaimReply{State: record.StateMismatch}, nil
+	case e.state != record.StateInFlight:
+		return record.ClaimReply{State: e.state, Response: e.response}, nil
+	case e.ticket != req.Ticket:
+		return record.ClaimReply{State: record.StateExpired}, nil
+	case e.token == req.Token: // by an earlier try
+		return record.ClaimReply{State: record.StateGranted, Generation: e.generation}, nil
+	case e.token == e.ticket: // never taken
+	case e.token == "": // given up
+		e.generation++
+	case now.Before(e.ends):
+		return record.ClaimReply{State: record.StateInFlight, Left: e.ends.Sub(now)}, nil
+	case e.marked || req.Strict:
+		return record.ClaimReply{State: record.StateUnknown}, nil
+	default:
+		e.generation++
+	}
+	e.token, e.ends, e.changed = req.Token, now.Add(req.Lease), now
+	e.keep(now.Add(req.Retention))
+	return record.ClaimReply{State: record.StateGranted, Generation: e.generation}, nil
 }
 
 // keep lengthens the time for which the record is kept.
@@ -106,7 +159,7 @@ func (s *Store) Extend(ctx context.Context, batch []record.Extension, done func(
 		fault := s.arrive(Request{Op: Extend, Key: req.ID, Owner: req.Token, TTL: req.Lease})
 		fault.run(&slow, func() {
 			done(i, deliver(ctx, fault, time.Time{}, nil, func() error {
-				return s.renewClaim(req.ID, req.Token, req.Lease, req.Retention, false)
+				return s.renewClaim(req.ID, req.Token, req.Lease, req.Retention, func(*entry) {})
 			}))
 		})
 	}
@@ -117,12 +170,18 @@ func (s *Store) Extend(ctx context.Context, batch []record.Extension, done func(
 func (s *Store) Mark(ctx context.Context, req record.MarkRequest) error {
 	fault := s.arrive(Request{Op: Mark, Key: req.ID, Owner: req.Token, TTL: req.Lease})
 	return deliver(ctx, fault, req.Deadline, nil, func() error {
-		return s.renewClaim(req.ID, req.Token, req.Lease, req.Retention, true)
+		return s.renewClaim(req.ID, req.Token, req.Lease, req.Retention, func(e *entry) {
+			if req.HandOver {
+				e.ticket = req.Token
+			} else {
+				e.marked = true
+			}
+		})
 	})
 }
 
-// renewClaim renews the lease of a claim, and marks the claim if that is asked for.
-func (s *Store) renewClaim(id, token string, lease, retention time.Duration, mark bool) error {
+// renewClaim renews the lease of a claim, and notes something on it.
+func (s *Store) renewClaim(id, token string, lease, retention time.Duration, note func(*entry)) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := s.now()
@@ -130,7 +189,8 @@ func (s *Store) renewClaim(id, token string, lease, retention time.Duration, mar
 	if err != nil || e.state != record.StateInFlight {
 		return err // with a response there is nothing to renew or to mark
 	}
-	e.ends, e.marked = later(e.ends, now.Add(lease)), e.marked || mark
+	e.ends = later(e.ends, now.Add(lease))
+	note(e)
 	e.keep(now.Add(retention))
 	return nil
 }
@@ -174,6 +234,14 @@ func (s *Store) commit(req record.CommitRequest) (record.CommitReply, error) {
 		s.mu.Unlock()
 		return rep, err
 	}
+	if req.Interim {
+		e.response, e.changed = string(req.Response), now
+		e.keep(now.Add(req.Retention))
+		wake := s.announcing(req.ID)
+		s.mu.Unlock()
+		wake()
+		return record.CommitReply{State: record.StateGranted}, nil
+	}
 	if e == nil {
 		e = &entry{}
 		s.enter(req.ID, e, now)
@@ -188,10 +256,19 @@ func (s *Store) commit(req record.CommitRequest) (record.CommitReply, error) {
 // refused says why a response is not stored. The reply has no State if it is.
 func (e *entry) refused(req record.CommitRequest) (record.CommitReply, error) {
 	switch {
+	case e == nil && req.Interim:
+		return record.CommitReply{State: record.StateUnknown}, nil
 	case e == nil:
 		return record.CommitReply{}, nil // the store has lost the record: this is the only answer there is
 	case e.damaged:
 		return record.CommitReply{}, record.ErrDamaged
+	case req.Interim && e.ticket == req.Token:
+		if e.state != record.StateInFlight {
+			return record.CommitReply{State: record.StateGranted}, nil // the final response counts
+		}
+		return record.CommitReply{}, nil
+	case req.Interim && (e.token == req.Token || e.token == ""):
+		return record.CommitReply{State: record.StateUnknown}, nil
 	case e.token == req.Token && e.state != record.StateInFlight:
 		return record.CommitReply{State: record.StateGranted}, nil // by an earlier try
 	case e.token == req.Token, e.token == "":
@@ -229,16 +306,19 @@ func (s *Store) abandon(id, token string) error {
 	s.mu.Lock()
 	now := s.now()
 	e, err := s.owned(id, token, now)
-	if err == nil && e.state != record.StateInFlight {
-		err = driver.ErrNotOwner
+	if err == nil && (e.state != record.StateInFlight || e.ticket == token && e.response != "") {
+		err = driver.ErrNotOwner // of nothing that can be given up
 	}
 	if err != nil {
 		s.mu.Unlock()
 		return err
 	}
-	if e.generation > 1 {
-		e.token, e.generation, e.ends, e.changed = "", e.generation-1, now, now
-	} else {
+	switch {
+	case e.ticket != "" && e.ticket != token: // back to the ticket
+		e.token, e.generation, e.changed = "", e.generation-1, now
+	case e.generation > 1:
+		e.token, e.generation, e.ends, e.changed, e.ticket = "", e.generation-1, now, now, ""
+	default:
 		delete(s.records.entries, id)
 	}
 	wake := s.announcing(id)

@@ -27,6 +27,15 @@ func (s *Store) Claim(ctx context.Context, ask record.ClaimRequest) (record.Clai
 	name := s.wire.Record(ask.ID)
 	r.names[0] = name
 	r.ms = [2]int64{rediswire.Milliseconds(ask.Lease), rediswire.Milliseconds(ask.Retention)}
+	if ask.Look || ask.Ticket != "" {
+		fingerprint := r.ask.Fingerprint[:]
+		if ask.Look {
+			fingerprint = nil
+		}
+		r.Make(s.wire, takeScript, name, r.room[:]).Keys(&r.names[0]).
+			Args(&r.ask.Token, fingerprint, &r.ms[0], &r.ms[1], rediswire.Flag(ask.Strict), &r.ask.Ticket)
+		return r.send(ctx)
+	}
 	r.Make(s.wire, claimScript, name, r.room[:]).Keys(&r.names[0])
 	if ask.Tombstone {
 		r.names[1] = rediswire.TombstoneOf(name)
@@ -37,9 +46,14 @@ func (s *Store) Claim(ctx context.Context, ask record.ClaimRequest) (record.Clai
 	r.read = [4]any{"hmget", &r.names[0], "t", "r"}
 	r.Args(&r.ask.Token, r.ask.Fingerprint[:], &r.ms[0], &r.ms[1], rediswire.Flag(ask.Strict), rediswire.Flag(ask.Waits)).
 		Behind(r.read[:])
-	r.Deadline, r.Write, r.Asks = ask.Deadline, true, true
+	return r.send(ctx)
+}
+
+// send sends the script, and returns the caller's reply.
+func (r *claim) send(ctx context.Context) (record.ClaimReply, error) {
+	r.Deadline, r.Write, r.Asks = r.ask.Deadline, true, true
 	r.Late = func() { r.ask.Late(r.reply()) }
-	if !r.Do(ctx, ask.Deadline) {
+	if !r.Do(ctx, r.ask.Deadline) {
 		return record.ClaimReply{}, rediswire.Pending(ctx)
 	}
 	return r.reply()
@@ -74,8 +88,10 @@ func (r *claim) reply() (record.ClaimReply, error) {
 			return rep, driver.ErrNotReplicated
 		}
 		rep.State, rep.Generation = record.StateGranted, generation
-	case state == "in-flight" && len(words) == 3:
-		rep.State = record.StateInFlight
+	case state == "in-flight" && (len(words) == 3 || len(words) == 4):
+		if rep.State = record.StateInFlight; len(words) == 4 {
+			rep.Response, _ = words[3].(string)
+		}
 		left, _ := words[1].(int64)
 		listed, _ := words[2].(int64)
 		rep.Left, rep.Listed = time.Duration(left)*time.Millisecond, listed == 1

@@ -16,7 +16,11 @@ func (s *Store) Mark(ctx context.Context, ask record.MarkRequest) error {
 	r := &settling{token: ask.Token}
 	r.names[0] = s.wire.Record(ask.ID)
 	r.ms = [2]int64{rediswire.Milliseconds(ask.Lease), rediswire.Milliseconds(ask.Retention)}
-	r.Make(s.wire, markScript, r.names[0], r.room[:]).Keys(&r.names[0]).Args(&r.token, &r.ms[0], &r.ms[1])
+	note := any("m")
+	if ask.HandOver {
+		note = "h"
+	}
+	r.Make(s.wire, markScript, r.names[0], r.room[:]).Keys(&r.names[0]).Args(&r.token, &r.ms[0], &r.ms[1], note)
 	r.Deadline, r.Write = ask.Deadline, true
 	switch word, err := r.word(r.Do(ctx, r.Deadline)); {
 	case err != nil:
@@ -69,12 +73,15 @@ func (s *Store) Commit(ctx context.Context, ask record.CommitRequest) (record.Co
 	r.names[0], r.names[2] = name, s.wire.Completion(name)
 	r.ms = [2]int64{rediswire.Milliseconds(ask.Retention), rediswire.Milliseconds(ask.Retention + ask.Tombstone)}
 	r.Make(s.wire, commitScript, name, r.room[:]).Keys(&r.names[0])
-	if ask.Tombstone > 0 {
+	if ask.Tombstone > 0 && !ask.Interim {
 		r.names[1] = rediswire.TombstoneOf(name)
 		r.Keys(&r.names[1])
 	}
 	state := any("d")
-	if ask.Response == nil {
+	switch {
+	case ask.Interim:
+		state = "c"
+	case ask.Response == nil:
 		state = "x"
 	}
 	r.Args(&r.ask.Token, r.ask.Fingerprint[:], &r.ask.Generation, state, r.ask.Response, &r.ms[0],

@@ -9,6 +9,9 @@ import (
 //go:embed lua/idem_claim.lua
 var claimSource string
 
+//go:embed lua/idem_take.lua
+var takeSource string
+
 //go:embed lua/idem_extend.lua
 var extendSource string
 
@@ -30,6 +33,7 @@ var resolveSource string
 // should replies ever get out of step, none can be taken for another's.
 var (
 	claimScript   = rediswire.NewScript(claimSource)
+	takeScript    = rediswire.NewScript(takeSource)
 	extendScript  = rediswire.NewScript(extendSource)
 	markScript    = rediswire.NewScript(markSource)
 	commitScript  = rediswire.NewScript(commitSource)

@@ -21,6 +21,15 @@ type Store interface {
 	// is the same and its effect is not marked. A record that is the token's own already is
 	// granted again, as it is.
 	//
+	// With a Ticket Claim takes only a claim that was handed over with it
+	// ([MarkRequest.HandOver]): the token of the attempt that handed over is the ticket. The claim
+	// is granted if no attempt has taken it, or if the last one gave it up, also after its lease and
+	// although it is marked. After the lease of an attempt that took it, it is granted by the
+	// rule above. A claim that was never taken keeps its generation. The other outcomes
+	// are StateInFlight (taken), StateCompleted and StateUnavailable (finished), StateUnknown,
+	// StateMismatch, and StateExpired: there is no such record, or the claim is of an attempt that
+	// knows nothing of the ticket.
+	//
 	// When ctx ends or the deadline passes before the outcome is known, Claim
 	// returns at once an error that matches [driver.ErrPending], and calls
 	// [ClaimRequest.Late] exactly once, from any goroutine, with the late result. In every
@@ -33,22 +42,26 @@ type Store interface {
 	// returns when all have been reported; after ctx ends, that is soon.
 	Extend(ctx context.Context, batch []Extension, done func(i int, err error))
 
-	// Mark notes on the record that the effect is about to happen, and renews the
-	// lease. It returns [driver.ErrNotOwner] if the record is not the token's.
+	// Mark notes on the record that the effect is about to happen, or that the claim is handed
+	// over, and renews the lease. It returns [driver.ErrNotOwner] if the record is not the
+	// token's.
 	Mark(ctx context.Context, req MarkRequest) error
 
 	// Commit stores the response for good and wakes the requests that wait for it.
 	// Only the token matters, not the lease. A record that is gone altogether (the
 	// store lost it) is written anew. If the record is another token's, Commit
-	// changes nothing, and [CommitReply] tells what there is.
+	// changes nothing, and [CommitReply] tells what there is. An interim response is stored
+	// with the claim, for as long as the claim has the ticket.
 	Commit(ctx context.Context, req CommitRequest) (CommitReply, error)
 
 	// Abandon gives up the claim, as if it had never been made, and wakes the
 	// requests that wait. If the claim had taken over from an earlier one, the record
 	// stays as that one had left it: lapsed. The next claim takes over with the same
-	// generation, and a Commit of the earlier token still counts. Abandon returns
-	// [driver.ErrNotOwner] if the token has no claim; after a try of unknown outcome
-	// that counts as success.
+	// generation, and a Commit of the earlier token still counts. A claim that was taken with a
+	// ticket goes back to the ticket, and its lease stays. A claim that was handed over goes,
+	// with its ticket, unless another attempt has taken it or its interim response is stored.
+	// Abandon returns [driver.ErrNotOwner] if the token has no claim, or if that claim stays; after
+	// a try of unknown outcome that counts as success.
 	Abandon(ctx context.Context, req AbandonRequest) error
 
 	// Resolve settles a record that a claim would find in [StateUnknown]: it stores
@@ -125,6 +138,11 @@ type ClaimRequest struct {
 	Tombstone bool
 	// Waits asks the store to announce the completion, if the record is in flight.
 	Waits bool
+	// Ticket is the token of the attempt that handed its claim over; see [Store.Claim].
+	Ticket string
+	// Look asks for the state and changes nothing. Token, Fingerprint and Ticket are empty.
+	// StateGranted says that the claim has lapsed, and StateExpired also that there is no record.
+	Look bool
 	// Deadline is when the caller stops waiting for the reply.
 	Deadline time.Time
 	// Late receives an outcome that came too late for Claim to return.
@@ -143,7 +161,8 @@ type ClaimReply struct {
 	// Listed says that its completion will be announced. The caller looks all the same from
 	// time to time: an announcement can be lost.
 	Listed bool
-	// Response is the envelope of a record that is completed.
+	// Response is the envelope of a record that is completed. In flight it is the interim
+	// response, if there is one; a claim with a Ticket need not get that.
 	Response string
 	// Sent is when the first try was sent; the lease counts from there.
 	Sent time.Time
@@ -158,11 +177,14 @@ type Extension struct {
 	Lease, Retention time.Duration
 }
 
-// MarkRequest marks the effect of a claim.
+// MarkRequest marks the effect of a claim, or hands the claim over.
 type MarkRequest struct {
 	ID, Token        string
 	Lease, Retention time.Duration
-	Deadline         time.Time
+	// HandOver makes the token a ticket; the effect is not marked. Until another attempt takes
+	// the claim, it stays the token's.
+	HandOver bool
+	Deadline time.Time
 }
 
 // CommitRequest stores a response.
@@ -173,6 +195,10 @@ type CommitRequest struct {
 	Generation  int64
 	// Response is the envelope; nil if the response cannot be stored.
 	Response []byte
+	// Interim says that the claim was handed over with Token as its ticket. The response is for
+	// duplicates until an attempt stores one for good. It is not stored, and Commit has
+	// succeeded, if that has happened already.
+	Interim bool
 	// Retention is how long it is kept; an earlier promise is not shortened.
 	Retention time.Duration
 	// Tombstone is for how much longer it is remembered that there was a
@@ -190,7 +216,8 @@ type CommitRequest struct {
 type CommitReply struct {
 	// State is StateGranted when the response is stored ([CommitReply.Stored]).
 	// Otherwise the record is another's: StateInFlight, StateCompleted,
-	// StateUnavailable or StateMismatch.
+	// StateUnavailable or StateMismatch. For an interim response it is StateUnknown if the
+	// claim is gone.
 	State State
 	// Response is the other's envelope, where it is completed.
 	Response string

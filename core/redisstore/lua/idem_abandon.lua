@@ -1,6 +1,7 @@
 -- Gives up a claim as if it had never been made, and tells the waiting duplicates. If it
 -- had taken over from an earlier claim, the earlier claim is left, as a claim that lapsed:
--- an attempt was begun before, and the next claim has to know. It works when memory is full:
+-- an attempt was begun before, and the next claim has to know. A claim that was taken with a
+-- ticket goes back to the ticket, and its lease stays. It works when memory is full:
 -- DEL does, and so does PEXPIRE, after which the script may write as well.
 --
 -- KEYS[1] record
@@ -9,15 +10,20 @@
 -- ARGV[3] PUBLISH or SPUBLISH
 --
 -- Returns 'abandoned', 'unannounced' if the waiting duplicates were not notified, or 'lost' if
--- there is no claim of the token.
-local r = redis.call('HMGET', KEYS[1], 't', 's', 'w', 'g')
-if r[1] ~= ARGV[1] or r[2] ~= 'c' then
+-- there is no claim of the token, or its interim response is stored.
+local r = redis.call('HMGET', KEYS[1], 't', 's', 'w', 'g', 'h')
+local ticket = r[5]
+if r[1] ~= ARGV[1] or r[2] ~= 'c' or ticket == ARGV[1] and redis.call('HEXISTS', KEYS[1], 'r') == 1 then
 	return 'lost'
 end
 local generation = tonumber(r[4]) or 1
-if generation > 1 then
+if ticket and ticket ~= ARGV[1] then
+	redis.call('PEXPIRE', KEYS[1], 1, 'GT') -- shortens nothing
+	redis.call('HSET', KEYS[1], 't', '-', 'g', string.format('%.0f', generation - 1))
+elseif generation > 1 then
 	redis.call('PEXPIRE', KEYS[1], 1, 'GT') -- shortens nothing
 	redis.call('HSET', KEYS[1], 't', '-', 'g', string.format('%.0f', generation - 1), 'u', '0')
+	redis.call('HDEL', KEYS[1], 'h')
 else
 	redis.call('DEL', KEYS[1])
 end

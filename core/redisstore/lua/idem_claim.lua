@@ -4,7 +4,8 @@
 --                 up; the one before it lapsed), f fingerprint, g generation, s state
 --                 (c claimed, d done, x done without its response), u end of the
 --                 lease in ms, m the effect may have happened, w a duplicate waits,
---                 r response
+--                 h ticket: the token of the attempt that handed the claim over,
+--                 r response; of a claim, the interim response
 -- KEYS[2] tombstone, only where there may be one
 -- ARGV[1] token
 -- ARGV[2] fingerprint
@@ -18,7 +19,7 @@
 --         (package rediswire) sets it for each try
 --
 -- Returns {'claim', state, ...}: granted, generation | in-flight, ms left, 1 if
--- the end will be announced | completed, response | unavailable | mismatch |
+-- the end will be announced, interim response if there is one | completed, response | unavailable | mismatch |
 -- unknown | expired | damaged; or 'completed ' and the token. A second run for
 -- the same token returns the same claim and leaves its lease alone. All that
 -- fails when memory is full comes first.
@@ -71,12 +72,15 @@ if not token then
 	return {'claim', 'granted', 1}
 end
 
-r = redis.call('HMGET', KEYS[1], 'u', 'm')
+r = redis.call('HMGET', KEYS[1], 'u', 'm', 'h', 'r')
 local ends = tonumber(r[1])
 if not ends then
 	return {'claim', 'damaged'}
 elseif time < ends then
 	local listed = 0
+	if r[4] then
+		return {'claim', 'in-flight', ends - time, 0, r[4]}
+	end
 	if ARGV[6] == '1' then
 		listed = type(redis.pcall('HSET', KEYS[1], 'w', '1')) == 'number' and 1 or 0
 	end
@@ -88,5 +92,8 @@ if r[2] or ARGV[5] == '1' then
 	return {'claim', 'unknown'}
 end
 redis.call('HSET', KEYS[1], 't', ARGV[1], 'g', text(generation + 1), 'u', text(time + ARGV[3]))
+if r[3] then
+	redis.call('HDEL', KEYS[1], 'h', 'r')
+end
 redis.call('PEXPIRE', KEYS[1], ARGV[4], 'GT')
 return {'claim', 'granted', generation + 1}

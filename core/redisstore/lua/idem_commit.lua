@@ -5,7 +5,7 @@
 -- ARGV[1] token
 -- ARGV[2] fingerprint
 -- ARGV[3] generation
--- ARGV[4] d, or x if there is no response to store
+-- ARGV[4] d, x if there is no response to store, or c for an interim response
 -- ARGV[5] response
 -- ARGV[6] how long the record is kept, in ms; an earlier promise is not shortened
 -- ARGV[7] channel
@@ -14,12 +14,16 @@
 --
 -- Returns {'commit', state, ...}: stored, unannounced if it is stored and the waiting
 -- duplicates were not notified, or the state of another token: in-flight | completed,
--- response | unavailable | mismatch. The lease does not matter: as long as no other attempt
+-- response | unavailable | mismatch; for an interim response unknown if the claim is gone. The
+-- lease does not matter: as long as no other attempt
 -- has taken over, the answer counts. Nor does it matter that the record is gone (the server
 -- lost it) or has no owner (the attempt that took over gave the claim up): then this is the
 -- only answer there is.
-local r = redis.call('HMGET', KEYS[1], 't', 's', 'f', 'w')
-local token, state = r[1], r[2]
+local r = redis.call('HMGET', KEYS[1], 't', 's', 'f', 'w', 'h')
+local token, state, interim = r[1], r[2], ARGV[4] == 'c'
+if interim and r[5] == ARGV[1] then
+	token = ARGV[1] -- as long as the ticket counts
+end
 if token and token ~= ARGV[1] and token ~= '-' then
 	if r[3] ~= ARGV[2] then
 		return {'commit', 'mismatch'}
@@ -30,10 +34,16 @@ if token and token ~= ARGV[1] and token ~= '-' then
 	end
 	return {'commit', 'in-flight'}
 end
-if token and state ~= 'c' then
-	return {'commit', 'stored'} -- by an earlier try
+if interim and r[5] ~= ARGV[1] then
+	return {'commit', 'unknown'}
+elseif token and state ~= 'c' then
+	return {'commit', 'stored'} -- by an earlier try; or the final response is
 end
-redis.call('HSET', KEYS[1], 'v', '1', 't', ARGV[1], 'f', ARGV[2], 'g', ARGV[3], 's', ARGV[4], 'r', ARGV[5])
+if interim then
+	redis.call('HSET', KEYS[1], 'r', ARGV[5])
+else
+	redis.call('HSET', KEYS[1], 'v', '1', 't', ARGV[1], 'f', ARGV[2], 'g', ARGV[3], 's', ARGV[4], 'r', ARGV[5])
+end
 if token then
 	redis.call('PEXPIRE', KEYS[1], ARGV[6], 'GT')
 else

@@ -99,16 +99,21 @@ func (s *suite) oneOfMany() {
 }
 
 // rush makes many claims at the same time, and counts the states that they return.
-func (s *suite) rush(attempt func(i int) attempt) map[record.State]int {
+func (s *suite) rush(each func(i int) attempt, opts ...option) map[record.State]int {
+	return s.rushEach(func(i int) (attempt, []option) { return each(i), opts })
+}
+
+// rushEach is rush with options for each claim.
+func (s *suite) rushEach(each func(i int) (attempt, []option)) map[record.State]int {
 	var mu sync.Mutex
 	counts := map[record.State]int{}
 	var all sync.WaitGroup
 	start := make(chan struct{})
 	for i := range many {
-		a := attempt(i)
+		a, opts := each(i)
 		all.Go(func() {
 			<-start
-			rep := s.ask(a)
+			rep := s.ask(a, opts...)
 			mu.Lock()
 			defer mu.Unlock()
 			counts[rep.State]++
