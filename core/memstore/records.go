@@ -28,8 +28,8 @@ type entry struct {
 	expires     time.Time    // of the record
 	marked      bool
 	damaged     bool
-	ticket      string // the token of the attempt that handed the claim over; empty: none has
-	response    string // of a claim: the interim response
+	ticket      string    // the token of the attempt that handed the claim over; empty: none has
+	response    string    // of a claim: the interim response
 	changed     time.Time // when another token got the record, or the claim was given up
 }
 

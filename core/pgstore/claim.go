@@ -79,12 +79,17 @@ type row struct {
 	generation, left    sql.NullInt64
 	expired, remembered sql.NullBool
 	response            []byte
-	standby             bool // there are synchronous standbys
+	ticket              bool           // it is the request's
+	heldBy              sql.NullString // the ticket
+	standby             bool           // there are synchronous standbys
 	synchronous         string
 }
 
 // claim makes a claim, and tries again as long as there is time.
 func (s *Store) claim(ctx context.Context, ask record.ClaimRequest) (record.ClaimReply, error) {
+	if ask.Look || ask.Ticket != "" {
+		return s.take(ctx, ask)
+	}
 	rep := record.ClaimReply{Sent: time.Now()}
 	ambiguous, err := s.try(ctx, ask.Deadline, func(ctx context.Context, q querier) error {
 		var flush string
@@ -105,7 +110,7 @@ func (s *Store) claim(ctx context.Context, ask record.ClaimRequest) (record.Clai
 			}
 			rep.State = r.found(ask)
 			rep.Listed = ask.Waits && r.waits.Bool && s.awaited.listens() // by another duplicate, or by a look before
-			if rep.State == record.StateInFlight && ask.Waits && !rep.Listed {
+			if rep.State == record.StateInFlight && ask.Waits && !rep.Listed && r.response == nil {
 				if err := s.announce(ctx, q, ask.ID, &rep); err != nil {
 					return err
 				}
@@ -123,7 +128,7 @@ func (s *Store) claim(ctx context.Context, ask record.ClaimRequest) (record.Clai
 			case record.StateGranted: // now, or before to the same token
 				rep.Generation = max(r.granted.Int64, r.generation.Int64)
 			case record.StateInFlight:
-				rep.Left = time.Duration(r.left.Int64) * time.Microsecond
+				rep.Left, rep.Response = time.Duration(r.left.Int64)*time.Microsecond, string(r.response)
 			case record.StateCompleted:
 				rep.Response = string(r.response)
 			}
@@ -175,6 +180,8 @@ func (r *row) unconfirmed(state record.State, ask record.ClaimRequest) bool {
 		return !r.granted.Valid && !ask.Transactional
 	case record.StateCompleted, record.StateUnavailable:
 		return r.standby
+	case record.StateInFlight:
+		return r.standby && r.response != nil
 	}
 	return false
 }
@@ -187,8 +194,7 @@ func (r *row) unconfirmed(state record.State, ask record.ClaimRequest) bool {
 // row waits for the standbys itself, and they get its end after the ends of all transactions that it
 // has seen.
 func (s *Store) confirm(ctx context.Context, q querier, id string) (there bool, err error) {
-	var token, state string
-	err = q.QueryRowContext(ctx, s.text.Load().settle, id, s.rowWait()).Scan(&token, &state)
+	_, err = s.settled(ctx, q, id)
 	if errors.Is(err, sql.ErrNoRows) {
 		return false, nil
 	}

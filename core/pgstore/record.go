@@ -104,7 +104,7 @@ func (s *Store) Mark(ctx context.Context, ask record.MarkRequest) error {
 func (s *Store) mark(ctx context.Context, ask record.MarkRequest) error {
 	var marked, done bool
 	_, err := s.try(ctx, ask.Deadline, func(ctx context.Context, q querier) error {
-		return q.QueryRowContext(ctx, s.text.Load().mark, ask.ID, ask.Token, microseconds(ask.Lease), microseconds(ask.Retention), s.rowWait()).
+		return q.QueryRowContext(ctx, s.text.Load().mark, ask.ID, ask.Token, microseconds(ask.Lease), microseconds(ask.Retention), s.rowWait(), ask.HandOver).
 			Scan(&marked, &done)
 	})
 	if err == nil && !marked && !done {
@@ -165,6 +165,9 @@ func (s *Store) store(ctx context.Context, q querier, ask record.CommitRequest, 
 	if !anew {
 		wait = "" // the transaction has its own
 	}
+	if ask.Interim {
+		return s.storeInterim(ctx, q, ask, wait)
+	}
 	err = q.QueryRowContext(ctx, s.text.Load().store, ask.ID, ask.Token, state, ask.Response,
 		microseconds(ask.Retention), microseconds(ask.Tombstone), wait).Scan(&to.awaited)
 	if !errors.Is(err, sql.ErrNoRows) {
@@ -203,6 +206,46 @@ func (s *Store) store(ctx context.Context, q querier, ask record.CommitRequest, 
 			to.State = record.StateInFlight
 		}
 		to.read = to.State == record.StateCompleted || to.State == record.StateUnavailable
+		return to, nil
+	}
+	return to, errChanging
+}
+
+// storeInterim stores an interim response. If wait is empty, q is the transaction of a handler.
+func (s *Store) storeInterim(ctx context.Context, q querier, ask record.CommitRequest, wait string) (to stored, err error) {
+	for range rereads {
+		err = q.QueryRowContext(ctx, s.text.Load().interim, ask.ID, ask.Token, ask.Response, microseconds(ask.Retention), wait).Scan(&to.awaited)
+		if !errors.Is(err, sql.ErrNoRows) {
+			to.State = record.StateGranted
+			return to, err
+		}
+		if wait == "" {
+			if err := own(ctx, q, ask.Token); err != nil {
+				return to, err
+			}
+		}
+		look := record.ClaimRequest{ID: ask.ID, Fingerprint: ask.Fingerprint, Ticket: ask.Token, Look: true}
+		r, err := s.readTicket(ctx, q, look, wait)
+		switch {
+		case err != nil:
+			return to, err
+		case !r.token.Valid || r.expired.Bool:
+			to.State = record.StateUnknown
+		case r.ticket && r.state.String == "c": // it has just been changed
+			continue
+		case r.ticket: // the final response counts
+			to.State, to.read = record.StateGranted, true
+		case r.token.String == ask.Token || r.token.String == "-":
+			to.State = record.StateUnknown
+		case !r.same.Bool:
+			to.State = record.StateMismatch
+		case r.state.String == "d":
+			to.State, to.Response, to.read = record.StateCompleted, string(r.response), true
+		case r.state.String == "x":
+			to.State, to.read = record.StateUnavailable, true
+		default:
+			to.State = record.StateInFlight
+		}
 		return to, nil
 	}
 	return to, errChanging

@@ -46,8 +46,8 @@ var _ record.Store = (*Store)(nil)
 
 // statements are the texts of the store's statements.
 type statements struct {
-	begin, claim, announce, extend, mark, store, commit, settle, abandon, resolve, forget, sweep string
-	channel, notify                                                                              string
+	begin, claim, take, announce, extend, mark, store, commit, interim, settle, abandon, resolve, forget, sweep string
+	channel, notify                                                                                             string
 }
 
 // bound is a table that limits the wait of its statement for the lock of a row, to $2 ms.
@@ -98,14 +98,14 @@ func New(db *sql.DB, opts ...Option) (*Store, error) {
 func (s *Store) statements(fit func(text string) string) *statements {
 	file := func(name string) string { return fit(s.statement(name)) }
 	return &statements{
-		begin: file("begin"), claim: file("claim"), store: file("store"), extend: file("extend"), mark: file("mark"),
+		begin: file("begin"), claim: file("claim"), take: file("take"), interim: file("interim"), store: file("store"), extend: file("extend"), mark: file("mark"),
 		commit: file("commit"), abandon: file("abandon"), resolve: file("resolve"), sweep: file("sweep"),
 		// A row that is being committed is waited for.
 		announce: fit(s.named("WITH noted AS (UPDATE interlock_record SET waits = true FROM " + bound +
 			" WHERE id = $1::text AND state = 'c' RETURNING id) SELECT EXISTS (SELECT FROM noted)")),
 		channel: "SELECT " + s.channelText(),
 		notify:  "SELECT count(pg_notify(" + s.channelText() + ", payload)::text) FROM unnest($1::text::text[]) AS payload",
-		settle:  fit(s.named("SELECT token, state FROM interlock_record AS r, " + bound + " WHERE id = $1::text FOR UPDATE OF r")),
+		settle:  fit(s.named("SELECT token, state, ticket, CASE WHEN state = 'c' THEN response END FROM interlock_record AS r, " + bound + " WHERE id = $1::text FOR UPDATE OF r")),
 		forget:  fit(s.named("DELETE FROM interlock_record USING " + bound + " WHERE id = $1::text")),
 	}
 }

@@ -1,6 +1,7 @@
 package pgstore
 
 import (
+	"bytes"
 	"context"
 	"database/sql"
 	"errors"
@@ -277,12 +278,15 @@ func (w *work) close() {
 // synchronous standbys have the transaction, too ([Store.confirm]).
 func (s *Store) settle(ctx context.Context, ask record.CommitRequest) (committed bool, err error) {
 	_, err = s.try(ctx, ask.Deadline, func(ctx context.Context, q querier) error {
-		var token, state string
-		err := q.QueryRowContext(ctx, s.text.Load().settle, ask.ID, s.rowWait()).Scan(&token, &state)
+		r, err := s.settled(ctx, q, ask.ID)
 		if err != nil && !errors.Is(err, sql.ErrNoRows) {
 			return err
 		}
-		committed = err == nil && token == ask.Token && state != "c"
+		done := r.state.String != "c"
+		committed = err == nil && r.token.String == ask.Token && done
+		if ask.Interim { // a job may have finished since
+			committed = err == nil && r.heldBy.String == ask.Token && (done || bytes.Equal(r.response, ask.Response))
+		}
 		return nil
 	})
 	return committed, err

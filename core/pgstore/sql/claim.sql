@@ -13,7 +13,7 @@ WITH conf AS MATERIALIZED (
 	-- again on the newest version of a row that another claim has just changed.
 	UPDATE interlock_record AS r SET
 		token = $2::text, fingerprint = $3::bytea, state = 'c', marked = $6::boolean, waits = false,
-		response = NULL,
+		ticket = NULL, response = NULL,
 		generation = CASE WHEN r.keep_until > clock_timestamp() THEN r.generation + 1 ELSE 1 END,
 		lease_until = clock_timestamp() + $4::bigint * interval '1 microsecond',
 		keep_until = greatest(r.keep_until, clock_timestamp() + $5::bigint * interval '1 microsecond'),
@@ -45,7 +45,7 @@ WITH conf AS MATERIALIZED (
 SELECT g.generation, r.token, r.state, r.fingerprint = $3::bytea, r.generation, r.marked, r.waits,
 	(extract(epoch FROM r.lease_until - clock_timestamp()) * 1000000)::bigint,
 	r.keep_until <= clock_timestamp(), coalesce(r.stone_until > clock_timestamp(), false),
-	CASE WHEN r.state = 'd' AND r.fingerprint = $3::bytea THEN r.response END,
+	CASE WHEN r.state IN ('c', 'd') AND r.fingerprint = $3::bytea THEN r.response END,
 	current_setting('synchronous_standby_names') <> '',
 	set_config('synchronous_commit', CASE WHEN $8::boolean THEN 'off' ELSE current_setting('synchronous_commit') END, true)
 FROM (SELECT (SELECT generation FROM granted) AS generation) AS g

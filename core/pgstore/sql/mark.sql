@@ -1,12 +1,15 @@
--- Notes that the effect of a claim is about to happen, and extends its lease.
+-- Notes that the effect of a claim is about to happen, or that the claim is handed over, and
+-- extends its lease.
 --
 -- $1 id  $2 token  $3 lease, $4 retention, in µs
 -- $5 lock_timeout: for how many ms the statement waits for the lock of a row
+-- $6 hand over, and do not mark
 -- Returns whether it was marked; else whether the record is the token's, and done.
 WITH conf AS MATERIALIZED (
 	SELECT set_config('lock_timeout', $5::text, true) AS bound
 ), marked AS (
-	UPDATE interlock_record AS r SET marked = true,
+	UPDATE interlock_record AS r SET
+		marked = r.marked OR NOT $6::boolean, ticket = CASE WHEN $6::boolean THEN r.token ELSE r.ticket END,
 		lease_until = greatest(r.lease_until, clock_timestamp() + $3::bigint * interval '1 microsecond'),
 		keep_until = greatest(r.keep_until, clock_timestamp() + $4::bigint * interval '1 microsecond'),
 		sweep_hour = greatest(r.sweep_hour,

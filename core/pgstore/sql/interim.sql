@@ -1,0 +1,13 @@
+-- Stores an interim response with the claim of a request that was handed over.
+--
+-- $1 id  $2 token: the ticket  $3 response  $4 retention, in µs
+-- $5 lock_timeout, as in store.sql; empty: the statement is in the transaction of a handler
+-- Returns whether a duplicate waits.
+UPDATE interlock_record AS r SET response = $3::bytea,
+	keep_until = greatest(r.keep_until, clock_timestamp() + $4::bigint * interval '1 microsecond'),
+	sweep_hour = greatest(r.sweep_hour,
+		floor(extract(epoch FROM clock_timestamp() + $4::bigint * interval '1 microsecond') / 3600)::integer + 1)
+WHERE r.id = $1::text AND r.ticket = $2::text AND r.state = 'c' AND r.keep_until > clock_timestamp()
+	AND CASE WHEN $5::text = '' THEN current_setting('interlock.attempt', true) = $2::text
+		ELSE set_config('lock_timeout', $5::text, true) <> '' END
+RETURNING r.waits
