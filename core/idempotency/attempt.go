@@ -13,6 +13,7 @@ import (
 	"github.com/interlock-go/interlock/core/idempotency/record"
 	"github.com/interlock-go/interlock/core/internal/carrier"
 	"github.com/interlock-go/interlock/core/internal/ident"
+	"github.com/interlock-go/interlock/core/observe"
 )
 
 // attempt is one run of a handler for a record. An adapter gets it as an
@@ -29,6 +30,8 @@ type attempt struct {
 	accept      []string  // lines of Accept-Encoding; of HTTP alone
 	fingerprint [32]byte
 	prepared    core.Prepared // the guard's half, if there is a guard
+	ticket      string        // with which a job takes the claim; empty: it is a handler's
+	hops        int           // how often the claim was handed over before
 	generation  int64
 	sent        time.Time // from when the lease counts
 	ambiguous   bool      // a try of the claim may be executed later
@@ -44,19 +47,22 @@ type attempt struct {
 	// mu guards the fields below. Nothing waits for a store or a database under it: the end of
 	// the handler needs it, and a goroutine that outlives the handler may wait for a long
 	// time.
-	mu       sync.Mutex
-	ended    bool // the handler has, and what becomes of the record is being decided
-	marked   bool
-	unit     record.Unit   // nil: the handler has no transaction
-	begun    chan struct{} // closed when the transaction has begun, or has failed to; nil: no caller begins it
-	overflow overflow
-	winner   record.CommitReply // of overflow == takenOver
-	broken   error              // of overflow == brokenOff: why
+	mu        sync.Mutex
+	ended     bool // the handler has, and what becomes of the record is being decided
+	marked    bool
+	ticketing ticketState
+	unit      record.Unit   // nil: the handler has no transaction
+	begun     chan struct{} // closed when the transaction has begun, or has failed to; nil: no caller begins it
+	overflow  overflow
+	winner    record.CommitReply // of overflow == takenOver
+	broken    error              // of overflow == brokenOff: why
 
 	inside inside
 	calls  calls      // to other services
 	large  sync.Once  // of TooLarge
 	lease  claimLease // the watchdog's
+
+	decided *observe.Decided // at the end
 }
 
 // overflow is what became, before the handler ended, of an answer that grew over the limit or
@@ -113,6 +119,8 @@ func (a *attempt) mark(ctx context.Context) error {
 		switch err = e.store.Mark(ctx, e.markRequest(a)); {
 		case err == nil:
 			err = a.confirmMark()
+		case errors.Is(err, driver.ErrNotOwner) && a.isHandedOver():
+			err = errGiven // meanwhile, and a job has taken it
 		case errors.Is(err, driver.ErrNotOwner):
 			e.watchdog.lose(a, core.ErrLost)
 			err = errTakenOver
@@ -130,10 +138,20 @@ func (a *attempt) mark(ctx context.Context) error {
 func (a *attempt) isMarked() (bool, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.marked && !a.ended {
+	switch {
+	case a.ticketing != ticketNone:
+		return false, errGiven
+	case a.marked && !a.ended:
 		return true, nil
 	}
 	return false, a.live()
+}
+
+// isHandedOver reports whether a job may have the claim.
+func (a *attempt) isHandedOver() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.ticketing == ticketGranted
 }
 
 // confirmMark notes that the store has the mark. If the handler has returned meanwhile, it was
@@ -222,24 +240,25 @@ func (a *attempt) outgrown(status int) {
 	default:
 		a.overflow = sentUndecided // for now; from here on no transaction begins
 	}
-	undecided, marked := a.overflow == sentUndecided, a.marked
+	undecided, marked, given := a.overflow == sentUndecided, a.marked, a.ticketing != ticketNone
 	a.mu.Unlock()
 	if !undecided {
 		return
 	}
-	over, winner := a.sending(status, marked)
+	over, winner := a.sending(status, marked, given)
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.overflow, a.winner = over, winner
 }
 
 // sending decides whether an answer may be sent ahead of its record, and stores that it is not
-// available if the answer is of a kind that is stored.
-func (a *attempt) sending(status int, marked bool) (over overflow, winner record.CommitReply) {
+// available if the answer is of a kind that is stored. The record of a request that is handed
+// over, or may be at its end, is the job's.
+func (a *attempt) sending(status int, marked, given bool) (over overflow, winner record.CommitReply) {
 	if !a.section.BeginAnswer(success(a.protocol, status)) {
 		return withheld, winner
 	}
-	if !a.engine.config.stores(classify(a.protocol, status), marked) {
+	if given || !a.engine.config.stores(classify(a.protocol, status), marked) {
 		return sentUndecided, winner
 	}
 	// Under the lock, which is released when the handler is done.
@@ -342,9 +361,9 @@ func (a *attempt) live() error {
 }
 
 // end records the end of the handler, and returns its marks and transaction.
-func (a *attempt) end() (marked bool, over overflow, unit record.Unit) {
+func (a *attempt) end() (marked, handed bool, over overflow, unit record.Unit) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.ended = true
-	return a.marked, a.overflow, a.unit
+	return a.marked, a.ticketing == ticketGranted, a.overflow, a.unit
 }

@@ -127,7 +127,11 @@ func CallKey(ctx context.Context, target string) (key string, found bool, done f
 	if err != nil {
 		return "", false, func() {}, err
 	}
-	return ident.Downstream(a.id, []string{callStep, target, "number", strconv.Itoa(n)}), true, done, nil
+	steps := []string{callStep, target, "number", strconv.Itoa(n)}
+	if a.hops > 0 { // a job counts anew, and its calls are not the handler's
+		steps = append(steps, "job", strconv.Itoa(a.hops))
+	}
+	return ident.Downstream(a.id, steps), true, done, nil
 }
 
 // callStep begins the steps of derived keys, so that they differ from all keys that DownstreamKey

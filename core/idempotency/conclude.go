@@ -35,8 +35,8 @@ func (e *Engine) conclude(ctx context.Context, a *attempt, answer endpoint.Respo
 	c := &conclusion{attempt: a, answer: answer, facts: facts{silent: !answered, policy: e.config.policy}}
 	c.success, c.long = success(a.protocol, answer.Status), int64(len(answer.Body)) > e.config.maxResponse
 	c.loss, c.lockLost = e.lost(a, answered) // before the lock is released
-	marked, over, unit := a.end()
-	c.lost, c.marked, c.overflow, c.winner = c.loss != nil, marked, over, a.winner
+	marked, handed, over, unit := a.end()
+	c.lost, c.marked, c.handed, c.overflow, c.winner = c.loss != nil, marked, handed, over, a.winner
 	c.class = e.classOf(ctx, classify(a.protocol, answer.Status), answer, c.facts)
 	if !answered || !c.success || c.class == failed {
 		c.refused = a.inside.refusal()
@@ -228,7 +228,7 @@ func (e *Engine) commit(ctx context.Context, a *attempt, envelope []byte, releas
 func (e *Engine) commitRequest(a *attempt, envelope []byte, release func(context.Context), within time.Duration) record.CommitRequest {
 	c := e.config
 	return record.CommitRequest{
-		ID: a.id, Token: a.token, Fingerprint: a.fingerprint, Generation: a.generation, Response: envelope,
+		ID: a.id, Token: a.token, Fingerprint: a.fingerprint, Generation: a.generation, Response: envelope, Interim: a.isHandedOver(),
 		Retention: c.retention, Tombstone: c.tombstone, Deadline: time.Now().Add(within), Release: release,
 	}
 }

@@ -93,7 +93,7 @@ func damaged(format string, args ...any) error {
 	return fmt.Errorf("%w: %w", ErrDamaged, fmt.Errorf(format, args...))
 }
 
-// decode reads an envelope. Nothing of it is copied: names and values of fields
+// decode reads an envelope; an empty protocol stands for each. Nothing of it is copied: names and values of fields
 // are parts of it, and so is the body, which must not be written to.
 func decode(protocol, envelope string) (*endpoint.Response, error) {
 	if envelope == "" {
@@ -120,7 +120,7 @@ func decode(protocol, envelope string) (*endpoint.Response, error) {
 	switch {
 	case d.bad || d.rest != "":
 		return nil, damaged("lengths that do not fit")
-	case written != protocol:
+	case protocol != "" && written != protocol:
 		return nil, damaged("written for another protocol")
 	}
 	return r, nil

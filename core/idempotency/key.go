@@ -11,6 +11,9 @@ const (
 	KeyHeader = "Idempotency-Key"
 	// ReplayedHeader is set to "true" on a response that was replayed.
 	ReplayedHeader = "Idempotent-Replayed"
+	// InterimHeader is set to "true" on a replay of an interim answer ([HandOver]): the final
+	// answer is not there yet. In gRPC it is metadata with this name in lower case.
+	InterimHeader = "Idempotent-Interim"
 	// ResultHeader marks the responses of guards and idempotent endpoints over HTTP, so that a
 	// client can tell them from the responses of a proxy, or of middleware in front. It is
 	// [ResultAnswered], or the reason of a refusal ([reason.Reason]), which has the parameter

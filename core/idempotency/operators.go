@@ -63,6 +63,15 @@ func (e *Engine) ResolveRecord(ctx context.Context, id string, found admin.Resol
 
 // checkAnswer returns core.ErrConfig for an answer that no client could be given.
 func checkAnswer(protocol string, answer *endpoint.Response, limit int64) error {
+	err := checkStatus(protocol, answer.Status)
+	if err == nil && int64(len(answer.Body)) > limit {
+		err = fmt.Errorf("%w: a body of %d bytes, MaxResponse is %d", core.ErrConfig, len(answer.Body), limit)
+	}
+	return err
+}
+
+// checkStatus returns core.ErrConfig for a status that no answer has.
+func checkStatus(protocol string, status int) error {
 	var low, high int
 	switch protocol {
 	case endpoint.HTTP:
@@ -72,13 +81,10 @@ func checkAnswer(protocol string, answer *endpoint.Response, limit int64) error 
 	case endpoint.Func:
 		low, high = endpoint.FuncDone, endpoint.FuncFailed
 	default:
-		return fmt.Errorf("%w: CarriedOut(%q): the protocol is HTTP, GRPC or Func", core.ErrConfig, protocol)
+		return fmt.Errorf("%w: an answer of the protocol %q: it is HTTP, GRPC or Func", core.ErrConfig, protocol)
 	}
-	switch {
-	case answer.Status < low || answer.Status > high:
-		return fmt.Errorf("%w: CarriedOut: status %d", core.ErrConfig, answer.Status)
-	case int64(len(answer.Body)) > limit:
-		return fmt.Errorf("%w: CarriedOut: a body of %d bytes, MaxResponse is %d", core.ErrConfig, len(answer.Body), limit)
+	if status < low || status > high {
+		return fmt.Errorf("%w: an answer of status %d", core.ErrConfig, status)
 	}
 	return nil
 }

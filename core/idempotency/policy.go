@@ -196,7 +196,7 @@ func isOwn(name string) bool {
 // and requests, rate limits.
 var own = func() []string {
 	names := []string{
-		"date", "content-length", "age", "via", strings.ToLower(ReplayedHeader), strings.ToLower(ResultHeader),
+		"date", "content-length", "age", "via", strings.ToLower(ReplayedHeader), strings.ToLower(InterimHeader), strings.ToLower(ResultHeader),
 		"connection", "keep-alive", "proxy-connection", "proxy-authenticate", "proxy-authorization",
 		"proxy-authentication-info", "te", "trailer", "transfer-encoding", "upgrade",
 		"set-cookie", "set-cookie2",

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/interlock-go/interlock/core"
@@ -68,6 +69,13 @@ func (e *Engine) superseded(a *attempt, winner record.CommitReply, d *observe.De
 // handler ran.
 func (e *Engine) verdict(a *attempt, state record.State, response string, ran bool) (endpoint.Verdict, error) {
 	refusal := &core.Refusal{Ran: ran, Rule: e.config.name}
+	if response != "" && state == record.StateInFlight {
+		v, err := e.verdict(a, record.StateCompleted, response, ran)
+		if v.Replay != nil {
+			v.Replay.Header = a.marksInterim(v.Replay.Header)
+		}
+		return v, err
+	}
 	switch state {
 	case record.StateCompleted:
 		r, err := e.config.open(a.protocol, response)
@@ -96,4 +104,17 @@ func (e *Engine) verdict(a *attempt, state record.State, response string, ran bo
 		refusal.Reason, refusal.Err = reason.NoRecord, damaged("state %d", state)
 	}
 	return endpoint.Verdict{Refusal: refusal}, refusal.Err
+}
+
+// marksInterim adds [InterimHeader] to the header of a replay.
+func (a *attempt) marksInterim(header map[string][]string) map[string][]string {
+	if header == nil {
+		header = map[string][]string{}
+	}
+	name := InterimHeader
+	if a.protocol == endpoint.GRPC {
+		name = strings.ToLower(name)
+	}
+	header[name] = []string{"true"}
+	return header
 }

@@ -29,7 +29,7 @@ func (e *Engine) run(ctx context.Context, h endpoint.Handler, a *attempt, begin 
 	}
 	defer e.watchdog.end(a)
 	under := claimed
-	if e.config.guard != nil {
+	if e.config.guard != nil && a.ticket == "" {
 		section, refusal := e.lockOrAbandon(ctx, claimed, a)
 		if refusal != nil {
 			return e.refuse(ctx, begin, refusal)
@@ -40,23 +40,24 @@ func (e *Engine) run(ctx context.Context, h endpoint.Handler, a *attempt, begin 
 		a.leaseAround = watchAround(lease, cancel)
 		defer a.leaseAround.unwatch()
 	}
-	decided := observe.Decided{Outcome: observe.DecidedUnknown, Generation: a.generation, Record: a.id, Waited: time.Since(begin)}
+	decided := &observe.Decided{Outcome: observe.DecidedUnknown, Generation: a.generation, Record: a.id, Waited: time.Since(begin)}
+	a.decided = decided
 	defer func() {
-		if e.report(ctx, decided); decided.Outcome == observe.DecidedUnknown {
+		if e.report(ctx, *decided); decided.Outcome == observe.DecidedUnknown {
 			e.logUnknown(ctx, a.id, decided.Err)
 		}
 	}()
 	returned := false
 	defer func() {
 		if !returned { // a panic, or runtime.Goexit; that is the answer
-			e.conclude(claimed, a, panicAnswer(a.protocol), true, &decided)
+			e.conclude(claimed, a, panicAnswer(a.protocol), true, decided)
 		}
 	}()
 	answer, answered := h.Run(under, a)
 	returned = true
 	// A guard that checks answers may hold a success back (core.CheckAnswer).
 	answered = answered && a.section.BeginAnswer(success(a.protocol, answer.Status))
-	return e.conclude(claimed, a, answer, answered, &decided)
+	return e.conclude(claimed, a, answer, answered, decided)
 }
 
 // lockOrAbandon is lock, and gives the claim up if the handler is not to run: the

@@ -15,6 +15,7 @@ type facts struct {
 	lockLost bool     // it was a lock: another holder may have begun
 	inner    bool     // the answer comes from a call inside that was refused, or lost its lock or claim
 	innerRan bool     // and the handler of that call has run
+	handed   bool     // HandOver: a job may have the claim, and the answer is an interim one
 	unit     unitState
 	policy
 }
@@ -68,7 +69,9 @@ const (
 )
 
 // settle decides what becomes of a claim when its handler has ended. A transaction ends first:
-// while it is open, the plan says only how, and settle decides again by its new state.
+// while it is open, the plan says only how, and settle decides again by its new state. If the
+// claim was handed over, to store is to store an interim answer, and abandon changes nothing once
+// a job has the claim: in both cases the store compares the ticket.
 // docs/idempotency.md has the table.
 func settle(f facts) plan {
 	switch {
@@ -89,6 +92,8 @@ func settle(f facts) plan {
 	case f.unit == unitRefused, f.unit == unitAborted && f.success,
 		f.unit == unitRolledBack && (f.overflow == brokenOff || f.lost && !f.inner): // no effect, for any answer
 		return f.undone(abandon, reason.RolledBack)
+	case f.handed && f.overflow == brokenOff:
+		return plan{keep, refusal, reason.InFlight} // the job goes on, and stores its answer
 	case f.overflow == brokenOff:
 		// The handler may have had its effect: to run it again could have the effect twice, and to
 		// store the part would pass it for the whole.
@@ -101,6 +106,8 @@ func settle(f facts) plan {
 		return plan{does: leave, gets: inners}
 	case f.inner:
 		return plan{does: abandon, gets: inners}
+	case f.handed && f.stores(f.class, f.marked) && (f.long || f.overflow == sentUndecided):
+		return plan{does: keep, gets: ownAnswer} // without an interim answer
 	case f.stores(f.class, f.marked) && (f.long || f.overflow == sentUndecided):
 		return plan{does: storeNone, gets: ownAnswer}
 	case f.stores(f.class, f.marked):

@@ -72,6 +72,11 @@ func table() []row {
 			plan{abandon, refusal, reason.RolledBack},
 		},
 		{
+			"`HandOver`, and broke its response off", "none",
+			func(f facts) bool { return f.handed && f.overflow == brokenOff },
+			plan{keep, refusal, reason.InFlight},
+		},
+		{
 			"broke its response off", "none",
 			func(f facts) bool { return f.overflow == brokenOff },
 			plan{storeNone, refusal, reason.ResponseUnavailable},
@@ -100,6 +105,11 @@ func table() []row {
 			"failed by an inner call that was refused", "any",
 			func(f facts) bool { return f.inner },
 			plan{does: abandon, gets: inners},
+		},
+		{
+			"`HandOver`, and an answer to store, over `MaxResponse`", "any",
+			func(f facts) bool { return f.handed && stored(f) && (f.long || f.overflow == sentUndecided) },
+			plan{does: keep, gets: ownAnswer},
 		},
 		{
 			"gave an answer to store, over `MaxResponse`", "any",
@@ -165,13 +175,13 @@ func (p plan) client() string {
 // ends calls f with all facts that an attempt can end with, before its transaction is ended.
 func ends(f func(facts)) {
 	bools := []bool{false, true}
-	for n := range 1 << 11 {
+	for n := range 1 << 12 {
 		bit := func(i int) bool { return bools[n>>i&1] }
 		for class := final; class <= failed; class++ {
 			for over := fits; over <= brokenOff; over++ {
 				facts := facts{
 					success: bit(0), class: class, overflow: over, long: bit(1), silent: bit(2), marked: bit(3),
-					lost: bit(4), lockLost: bit(5), inner: bit(6), innerRan: bit(7),
+					lost: bit(4), lockLost: bit(5), inner: bit(6), innerRan: bit(7), handed: bit(11),
 					policy: policy{strict: bit(8), storeAll: bit(9), releaseInvalid: bit(10)},
 				}
 				for facts.unit = unitNone; facts.unit <= unitOpen; facts.unit++ {
@@ -188,6 +198,8 @@ func ends(f func(facts)) {
 func possible(f facts) bool {
 	inTransaction := f.overflow == fits || f.overflow == oversized || f.overflow == brokenOff
 	switch {
+	case f.handed && (f.overflow == sentDecided || f.overflow == takenOver):
+		return false // what has left cannot be handed over, and what is handed over is not decided when it leaves
 	case f.lockLost && !f.lost, f.innerRan && !f.inner:
 		return false // the second says more of the first
 	case f.inner && f.success && f.class != failed && !f.silent:
@@ -284,6 +296,9 @@ func TestWhatIsTrueOfEachPlan(t *testing.T) {
 		"no outcome that is unknown is stored": func(f facts, p plan) bool {
 			return (f.unit == unitEnded || f.unit == unitUnclear || f.innerRan && f.overflow == fits) &&
 				f.unit != unitCommitted && f.overflow != brokenOff && (p.does == store || p.does == storeNone)
+		},
+		"the record of a request that is handed over has room for the final answer": func(f facts, p plan) bool {
+			return f.handed && p.does == storeNone
 		},
 		"no refusal of a moment is stored": func(f facts, p plan) bool {
 			return f.inner && f.overflow == fits && (p.does == store || p.does == storeNone)

@@ -52,6 +52,7 @@ type claimLease struct {
 var (
 	errLapsed    = fmt.Errorf("%w: %w", core.ErrLost, errors.New("the claim was not renewed in time"))
 	errTakenOver = fmt.Errorf("%w: %w", core.ErrLost, errors.New("another attempt has taken over"))
+	errGiven     = fmt.Errorf("%w: %w", core.ErrLost, errors.New("the request is handed over"))
 	errReturned  = fmt.Errorf("%w: %w", core.ErrLost, errors.New("the handler has returned"))
 )
 

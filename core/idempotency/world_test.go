@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -105,12 +106,23 @@ func serve(ctx context.Context, e *idempotency.Engine, q request, h handler) str
 		return "ran, then " + string(v.Refusal.Reason)
 	case v.Refusal != nil:
 		return string(v.Refusal.Reason)
+	case v.Replay != nil && isInterim(q.protocol, v.Replay):
+		return fmt.Sprintf("interim %d %s", v.Replay.Status, v.Replay.Body)
 	case v.Replay != nil:
 		return fmt.Sprintf("replay %d %s", v.Replay.Status, v.Replay.Body)
 	case passed:
 		return fmt.Sprintf("passed %d %s", own.Status, own.Body)
 	}
 	return fmt.Sprintf("%d %s", own.Status, own.Body)
+}
+
+// isInterim reports whether a replay is marked as an interim answer.
+func isInterim(protocol string, r *endpoint.Response) bool {
+	name := idempotency.InterimHeader
+	if protocol == endpoint.GRPC {
+		name = strings.ToLower(name)
+	}
+	return slices.Equal(r.Header[name], []string{"true"})
 }
 
 // world is a store and the engines on it.
