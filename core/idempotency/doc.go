@@ -57,6 +57,12 @@
 //
 // [Strict] treats every request as marked from its start.
 //
+// # Work that goes on after the answer
+//
+// A handler can answer 202 and give the request to a job, by a ticket in a message
+// ([HandOver]). The job is a second part of the handler ([Engine.TakeOver]), and its answer is
+// the final one. A job that dies leaves what a handler leaves that dies.
+//
 // # The promise
 //
 // The engine stores one answer for each key and retention window. There is at most
@@ -146,6 +152,8 @@
 //	        Engine.leaveRecord     neither: the claim ends with its lease
 //	      watchdog.end
 //	    else: Engine.replay        the stored answer, or a refusal (replay.go)
+//	Engine.TakeOver                a job has the ticket of HandOver (handover.go): claim, run
+//	                               and conclude as above
 //	  Verdict                      the client's answer
 //
 //	in the background

@@ -160,7 +160,9 @@ var failures = map[string]handler{
 	"500":    replies(500, "broken"),
 	"409":    replies(409, "later"),
 	"panics": func(context.Context, endpoint.Attempt) (endpoint.Response, bool) { panic("bank on fire") },
-	"silent": func(context.Context, endpoint.Attempt) (endpoint.Response, bool) { return endpoint.Response{Status: 500}, false },
+	"silent": func(context.Context, endpoint.Attempt) (endpoint.Response, bool) {
+		return endpoint.Response{Status: 500}, false
+	},
 }
 
 func TestAHandlerThatFailsTakesItsTicketBack(t *testing.T) {
@@ -418,9 +420,9 @@ func TestAClaimThatCannotBeHandedOver(t *testing.T) {
 			give(ctx, time.Minute, record.ErrNoRecord)
 			return endpoint.Response{Status: 200}, true
 		})
-		var left context.Context
-		serve(w.Context(), e, post("k"), func(ctx context.Context, a endpoint.Attempt) (endpoint.Response, bool) {
-			left = ctx
+		left := make(chan context.Context, 1)
+		serve(w.Context(), e, post("k"), func(ctx context.Context, _ endpoint.Attempt) (endpoint.Response, bool) {
+			left <- ctx
 			for _, keep := range []time.Duration{-1, 0, time.Microsecond, 32 * 24 * time.Hour} {
 				give(ctx, keep, core.ErrConfig)
 			}
@@ -430,7 +432,7 @@ func TestAClaimThatCannotBeHandedOver(t *testing.T) {
 			give(ctx, time.Minute, core.ErrConfig) // a second time
 			return endpoint.Response{Status: 202}, true
 		})
-		give(left, time.Minute, core.ErrLost)
+		give(<-left, time.Minute, core.ErrLost)
 		serve(w.Context(), e, post("l"), func(ctx context.Context, a endpoint.Attempt) (endpoint.Response, bool) {
 			a.TooLarge(200)
 			give(ctx, time.Minute, core.ErrConfig)
