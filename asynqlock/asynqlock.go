@@ -23,6 +23,7 @@ func Idempotent(engine *idempotency.Engine, opts ...Option) asynq.MiddlewareFunc
 	o := newOptions(opts)
 	return func(next asynq.Handler) asynq.Handler {
 		return asynq.HandlerFunc(func(ctx context.Context, task *asynq.Task) error {
+			ctx = once.Received(ctx, task.Headers())
 			calls := append([]once.Option{once.Metadata(task.Headers()), once.Codec(marshal, unmarshal)}, o.with...)
 			revoked, err := once.Do(ctx, engine, o.key(ctx, task), task, func(ctx context.Context, task *asynq.Task) (string, error) {
 				return result(next.ProcessTask(ctx, task))
@@ -85,6 +86,7 @@ func Guard(rule *core.Guard) asynq.MiddlewareFunc {
 	}
 	return func(next asynq.Handler) asynq.Handler {
 		return asynq.HandlerFunc(func(ctx context.Context, task *asynq.Task) (err error) {
+			ctx = once.Received(ctx, task.Headers())
 			request := &adapter.Message{
 				Name: task.Type(), Metadata: task.Headers(), Payload: task.Payload(), Source: task, Lookup: ctx.Value,
 			}

@@ -40,7 +40,7 @@
 // # The record of a task
 //
 // The key is the type and the ID of the task ([Key] changes that). Asynq makes a random
-// ID; an application that sets one (asynq.TaskID) says that tasks with this ID are the
+// ID; an application that sets one (asynq.TaskID, [NewTask]) says that tasks with this ID are the
 // same work, also after the first is done, for the [idempotency.Retention]. Its payload
 // counts ([idempotency.ErrKeyReused]), its headers do not.
 //

@@ -6,6 +6,8 @@ require (
 	github.com/alicebob/miniredis/v2 v2.40.0 // as in the root
 	github.com/hibiken/asynq v0.26.0 // Task.Headers, RevokeTask
 	github.com/interlock-go/interlock v0.0.0
+	go.opentelemetry.io/otel v1.31.0 // as in the root
+	go.opentelemetry.io/otel/trace v1.31.0 // tests
 	go.uber.org/goleak v1.3.0 // as in the root
 )
 

@@ -161,8 +161,8 @@ func (c *call) lost(l core.Loss) {
 // past starts a span below the caller's span, for an operation that began some time
 // ago and has just ended.
 func (c *call) past(name string, took time.Duration) (context.Context, trace.Span) {
-	start := c.rule.start[:len(c.rule.start):len(c.rule.start)] // shared: append copies
-	return c.observer.tracer.Start(c.caller, name, append(start, trace.WithTimestamp(time.Now().Add(-took)))...)
+	start := c.rule.linked(c.caller)
+	return c.observer.tracer.Start(c.caller, name, append(slices.Clip(start), trace.WithTimestamp(time.Now().Add(-took)))...)
 }
 
 // end removes the lease from interlock.leases, unless it was removed before or was
@@ -238,7 +238,7 @@ func (c *call) bypassed(err error) {
 func (c *call) rejected(err error) {
 	o := c.observer
 	how := outcomeOf(c.caller, err, internal)
-	ctx, span := o.tracer.Start(c.caller, c.rule.acquire, c.rule.start...)
+	ctx, span := o.tracer.Start(c.caller, c.rule.acquire, c.rule.linked(c.caller)...)
 	o.instruments.rejected.Add(ctx, 1, c.rule.byOutcome[how].add...)
 	if span.IsRecording() {
 		// The error's text is left out: it may come from a function of the

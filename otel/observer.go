@@ -197,7 +197,7 @@ func (o *Observer) Start(ctx context.Context, op observe.Operation) (context.Con
 	c.rule.asked(op)
 	inner := ctx
 	if c.standby = op.Standby; !c.standby {
-		c.ctx, c.span = o.tracer.Start(ctx, c.rule.acquire, c.rule.start...)
+		c.ctx, c.span = o.tracer.Start(ctx, c.rule.acquire, c.rule.linked(ctx)...)
 		o.instruments.waiters.Add(c.ctx, 1, c.rule.add...)
 		inner = c.ctx
 	}

@@ -46,7 +46,7 @@
 // # The record of a message
 //
 // The key is the name of the handler and the UUID of the message ([Key] changes that). A
-// publisher that sends a message again must give it the same UUID. A handler that gets
+// publisher that sends a message again must give it the same UUID ([Carry]). A handler that gets
 // another name consumes everything anew. Outside of a router a handler has no name, and
 // messages are refused without Key. The payload counts
 // ([idempotency.ErrKeyReused]), the metadata does not, since middleware changes it.

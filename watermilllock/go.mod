@@ -5,6 +5,8 @@ go 1.26.0
 require (
 	github.com/ThreeDotsLabs/watermill v1.5.1 // the example: AddConsumerHandler
 	github.com/interlock-go/interlock v0.0.0
+	go.opentelemetry.io/otel v1.31.0 // as in the root
+	go.opentelemetry.io/otel/trace v1.31.0 // tests
 	go.uber.org/goleak v1.3.0 // as in the root
 )
 

@@ -22,7 +22,7 @@ func Idempotent(engine *idempotency.Engine, opts ...Option) message.HandlerMiddl
 	o := newOptions(opts)
 	return func(next message.HandlerFunc) message.HandlerFunc {
 		return func(msg *message.Message) ([]*message.Message, error) {
-			ctx := msg.Context()
+			ctx := once.Received(msg.Context(), msg.Metadata)
 			calls := append([]once.Option{once.Metadata(msg.Metadata), once.Codec(marshal, unmarshal)}, o.with...)
 			produced, err := once.Do(ctx, engine, o.key(msg), msg, func(ctx context.Context, msg *message.Message) (message.Messages, error) {
 				return consume(ctx, msg, next)
@@ -47,7 +47,7 @@ func Guard(rule *core.Guard, opts ...Option) message.HandlerMiddleware {
 	o := newOptions(opts)
 	return func(next message.HandlerFunc) message.HandlerFunc {
 		return func(msg *message.Message) (produced []*message.Message, err error) {
-			ctx := msg.Context()
+			ctx := once.Received(msg.Context(), msg.Metadata)
 			request := &adapter.Message{
 				Name: message.HandlerNameFromCtx(ctx), Metadata: msg.Metadata, Payload: msg.Payload, Source: msg, Lookup: ctx.Value,
 			}

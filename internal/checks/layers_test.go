@@ -68,7 +68,7 @@ var layers = []layer{
 	{
 		"./core/idempotency/once",
 		[]string{
-			"./core", "./core/adapter", "./core/reason", "./core/internal/...",
+			"./core", "./core/adapter", "./core/observe", "./core/reason", "./core/internal/...",
 			"./core/idempotency", "./core/idempotency/endpoint",
 		},
 		"a function is a request without a protocol: it uses the engine as an adapter does",
@@ -252,12 +252,12 @@ var layers = []layer{
 	},
 	{
 		"./asynqlock",
-		[]string{"./core", "./core/adapter", "./core/idempotency/...", "./core/observe", "./core/reason", "github.com/hibiken/asynq"},
+		[]string{"./core", "./core/adapter", "./core/idempotency/...", "./core/observe", "./core/reason", "github.com/hibiken/asynq", "go.opentelemetry.io/otel/propagation"},
 		"a handler of asynq brings asynq and the core, and no store",
 	},
 	{
 		"./watermilllock",
-		[]string{"./core", "./core/adapter", "./core/idempotency/...", "./core/observe", "./core/reason", "github.com/ThreeDotsLabs/watermill/message"},
+		[]string{"./core", "./core/adapter", "./core/idempotency/...", "./core/observe", "./core/reason", "github.com/ThreeDotsLabs/watermill/message", "go.opentelemetry.io/otel/propagation"},
 		"a middleware of Watermill brings its messages and the core, and no store",
 	},
 	{

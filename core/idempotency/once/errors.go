@@ -126,8 +126,9 @@ func (e *RefusedError) Unwrap() []error {
 // repeated: the consumer puts the message aside. That is so for a [*StoredError] and for
 // an error marked with [Final], and for a refusal with one of these reasons:
 // [reason.OutcomeUnknown], [reason.KeyReused], [reason.ResponseUnavailable],
-// [reason.KeyExpired], [reason.KeyMissing], [reason.KeyMalformed], [reason.BadKey] and
-// [reason.BodyTooLarge]. An unknown outcome ends when an operator calls
+// [reason.KeyExpired], [reason.KeyMissing], [reason.KeyMalformed], [reason.BadKey],
+// [reason.BodyTooLarge], [reason.StaleToken], [reason.TokenMissing] and
+// [reason.TokenMalformed]. An unknown outcome ends when an operator calls
 // [idempotency.Engine.Resolve]: then the message can be consumed again.
 func Permanent(err error) bool {
 	if isFinal(err) {
@@ -139,7 +140,8 @@ func Permanent(err error) bool {
 	}
 	switch refused.Refusal.Reason {
 	case reason.OutcomeUnknown, reason.KeyReused, reason.ResponseUnavailable, reason.KeyExpired,
-		reason.KeyMissing, reason.KeyMalformed, reason.BadKey, reason.BodyTooLarge:
+		reason.KeyMissing, reason.KeyMalformed, reason.BadKey, reason.BodyTooLarge,
+		reason.StaleToken, reason.TokenMissing, reason.TokenMalformed: // a message keeps its token
 		return true
 	}
 	return false

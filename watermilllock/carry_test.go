@@ -1,0 +1,152 @@
+package watermilllock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/idempotency"
+	"github.com/interlock-go/interlock/core/idempotency/once"
+	"github.com/interlock-go/interlock/core/observe"
+	"github.com/interlock-go/interlock/core/reason"
+	"github.com/interlock-go/interlock/watermilllock"
+)
+
+// text is a ticket.
+type text string
+
+func (t text) MarshalText() ([]byte, error) {
+	if t == "bad" {
+		return nil, errors.New("bad")
+	}
+	return []byte(t), nil
+}
+
+// A process can die after it has sent a message and before it has stored that. The attempt after
+// that sends the message again.
+func TestAHandlerThatRunsAgainSendsTheSameMessages(t *testing.T) {
+	w := newWorld(t)
+	attempt := func(failure error) (uuids []string) {
+		_, _ = once.Do(t.Context(), w.engine, "order-7", 0, func(ctx context.Context, _ int) (int, error) {
+			for _, topic := range []string{"settlements", "settlements", "receipts"} {
+				msg := message.NewMessage("random", nil)
+				if err := watermilllock.Carry(ctx, topic, msg, once.Along{}); err != nil {
+					t.Error(err)
+				}
+				uuids = append(uuids, msg.UUID)
+			}
+			return 0, failure
+		})
+		return uuids
+	}
+	first, second := attempt(errors.New("died")), attempt(nil)
+	if len(first) != 3 || fmt.Sprint(first) != fmt.Sprint(second) {
+		t.Errorf("%q, then %q; want the same three UUIDs", first, second)
+	}
+	if first[0] == first[1] || first[0] == first[2] || first[1] == first[2] || first[0] == "random" {
+		t.Errorf("%q; want three UUIDs that are derived", first)
+	}
+}
+
+func TestAMessageTakesWhatGoesAlong(t *testing.T) {
+	w := newWorld(t)
+	span := trace.NewSpanContext(trace.SpanContextConfig{TraceID: trace.TraceID{1}, SpanID: trace.SpanID{2}, TraceFlags: trace.FlagsSampled})
+	lease, err := w.locker.Lock(trace.ContextWithSpanContext(t.Context(), span), "account/42")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = lease.Release(t.Context()) }()
+	for name, c := range map[string]struct {
+		ctx   context.Context
+		along once.Along
+		want  message.Metadata
+	}{
+		"nothing":                      {t.Context(), once.Along{}, message.Metadata{}},
+		"the trace":                    {lease.Context(), once.Along{}, message.Metadata{"traceparent": "00-01000000000000000000000000000000-0200000000000000-01"}},
+		"tickets":                      {t.Context(), once.Along{Lock: text("lock"), Claim: text("claim")}, message.Metadata{"Interlock-Lock-Ticket": "lock", "Interlock-Claim-Ticket": "claim"}},
+		"tickets of the zero value":    {t.Context(), once.Along{Lock: text(""), Claim: text("")}, message.Metadata{}},
+		"fences outside of a lock":     {t.Context(), once.Along{Fences: true}, message.Metadata{}},
+		"fences of the locks, a trace": {lease.Context(), once.Along{Fences: true}, message.Metadata{"traceparent": "00-01000000000000000000000000000000-0200000000000000-01", core.FencesHeader: fmt.Sprint("account/42=", lease.Token())}},
+	} {
+		msg := &message.Message{UUID: "mine"} // without metadata
+		err := watermilllock.Carry(c.ctx, "settlements", msg, c.along)
+		if err != nil || fmt.Sprint(msg.Metadata) != fmt.Sprint(c.want) || msg.UUID != "mine" {
+			t.Errorf("%s: %v, %s %v; want %v", name, err, msg.UUID, msg.Metadata, c.want)
+		}
+	}
+	if err := watermilllock.Carry(t.Context(), "settlements", message.NewMessage("", nil), once.Along{Lock: text("bad")}); err == nil {
+		t.Error("a ticket without a text was sent")
+	}
+	msg := message.NewMessage("mine", nil)
+	if err := watermilllock.Carry(idempotency.WithKey(t.Context(), "order-7"), "settlements", msg, once.Along{}); err != nil || msg.UUID != "order-7" {
+		t.Errorf("%v, %s; want the key of the context", err, msg.UUID)
+	}
+}
+
+// The rule of a consumer reads the tokens of a message as those of a request.
+func TestAMessageOfAnOutdatedHolderIsPutAside(t *testing.T) {
+	w := newWorld(t)
+	var latest int64
+	rule := core.Fenced("account/{account}", func(_ context.Context, fences []core.Fence) error {
+		if fences[0].Token < latest {
+			return core.ErrLost
+		}
+		return nil
+	})
+	runs := 0
+	h := watermilllock.Guard(rule)(func(msg *message.Message) ([]*message.Message, error) {
+		if runs++; len(core.Fences(msg.Context())) != 1 {
+			t.Errorf("fences %v; want that of the message", core.Fences(msg.Context()))
+		}
+		return nil, nil
+	})
+	lease, err := w.locker.Lock(t.Context(), "account/42")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = lease.Release(t.Context()) }()
+	msg := message.NewMessage("1", nil)
+	msg.Metadata.Set("account", "42")
+	if err := watermilllock.Carry(lease.Context(), "settlements", msg, once.Along{Fences: true}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := h(msg); err != nil || runs != 1 {
+		t.Errorf("%v after %d runs", err, runs)
+	}
+	latest = lease.Token() + 1
+	_, err = h(msg)
+	var refused *once.RefusedError
+	if !errors.As(err, &refused) || refused.Refusal.Reason != reason.StaleToken || !once.Permanent(err) || runs != 1 {
+		t.Errorf("%v, permanent: %v, after %d runs; want %s for good", err, once.Permanent(err), runs, reason.StaleToken)
+	}
+}
+
+func TestTheContextOfAHandlerKnowsTheProducerOfItsMessage(t *testing.T) {
+	w := newWorld(t)
+	rule := core.Serialize(w.locker, "account/{account}", core.Wait(time.Minute))
+	want := observe.Producer{Parent: "00-01000000000000000000000000000000-0200000000000000-01", State: "a=b"}
+	for name, middleware := range map[string]message.HandlerMiddleware{
+		"Guard":      watermilllock.Guard(rule),
+		"Idempotent": watermilllock.Idempotent(w.engine, watermilllock.Key(func(m *message.Message) string { return m.UUID })),
+	} {
+		msg := message.NewMessage("order-7", nil)
+		for key, value := range map[string]string{"account": "42", "traceparent": want.Parent, "tracestate": want.State} {
+			msg.Metadata.Set(key, value)
+		}
+		_, err := middleware(func(msg *message.Message) ([]*message.Message, error) {
+			if p := observe.ProducerOf(msg.Context()); p != want {
+				t.Errorf("%s: the producer is %+v; want %+v", name, p, want)
+			}
+			return nil, nil
+		})(msg)
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
