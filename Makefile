@@ -10,10 +10,10 @@ SCANNER := $(CURDIR)/.bin/govulncheck-$(SCAN)-$(shell $(GO) env GOVERSION)
 # Nested modules keep others' dependencies out of ours; the tools' has no code.
 NESTED  := $(filter-out tools,$(patsubst %/go.mod,%,$(wildcard */go.mod examples/*/go.mod trust/*/go.mod)))
 MODULES := . $(NESTED)
-# These have large dependencies, and most of their tests are in the long lane. So is their
-# linting, and the check of what is downloaded for them.
+# These have large dependencies, and most of their tests are in the long lane. The linting of all
+# nested modules is, and the check of what is downloaded for them: without a build cache they take
+# as long as half of the tests.
 APART   := bench trust trust/consensus $(filter examples/%,$(NESTED))
-USERS   := $(filter-out $(APART),$(MODULES))
 
 # To be set on the command line, for the targets that name them.
 PKG     ?= ./...
@@ -40,7 +40,7 @@ test: ## The fast tests of the root and the modules for users, and the tests of 
 
 .PHONY: long
 long: known ## All tests that there are, half an hour, without the race detector: faults, histories, browser, PgBouncer, Valkey and Redis 8.2, the fuzz tests and a soak; installs PgBouncer, Prometheus, Chromium and ZooKeeper, too
-	$(MAKE) --no-print-directory verify lint MODULES='$(APART)'
+	$(MAKE) --no-print-directory verify lint MODULES='$(NESTED)'
 	./scripts/test.sh long
 	$(MAKE) --no-print-directory way
 	$(MAKE) --no-print-directory newest
@@ -101,8 +101,8 @@ fmt: $(LINTER) ## Format the code: gofumpt, goimports
 	$(LINTER) fmt
 
 .PHONY: lint
-lint: MODULES := $(USERS)
-lint: $(LINTER) ## Check format and style, in all lanes' files of the root and the modules for users; builds the linter once, which takes minutes
+lint: MODULES := .
+lint: $(LINTER) ## Check format and style, in all lanes' files of the root module; builds the linter once, which takes minutes
 	$(LINTER) config verify
 	$(LINTER) fmt --diff
 	$(call each,$(LINTER) run --config $(CURDIR)/.golangci.yml ./...)
@@ -129,9 +129,9 @@ known: $(SCANNER)
 	esac
 
 .PHONY: deps
-deps: ## Check that go.mod and go.sum say what the code imports, and that the modules that users get are what they were
+deps: ## Check that go.mod and go.sum say what the code imports, and that what was downloaded for the root module is what it was
 	$(call each,$(GO) mod tidy -diff)
-	$(MAKE) --no-print-directory verify MODULES='$(USERS)'
+	$(MAKE) --no-print-directory verify MODULES=.
 
 .PHONY: verify
 verify: ## Check that downloaded modules are what they were

@@ -25,7 +25,7 @@ type server struct {
 func startServer(ctx context.Context) (*server, error) {
 	s := &server{}
 	var err error
-	s.dir, s.end, err = rig.Start(ctx, func(tb testing.TB) { s.Server = redistest.Start(tb) }) //nolint:contextcheck // tb has it
+	s.dir, s.end, err = rig.Start(ctx, func(tb testing.TB) { s.Server = redistest.Start(tb) })
 	if err != nil {
 		return nil, err
 	}

@@ -64,7 +64,7 @@ func (p *Protection) Interceptor() connect.ServerInterceptor {
 				return c.unary(unary, next)
 			}
 			info := &grpc.StreamServerInfo{FullMethod: spec.Procedure}
-			return outward(streams(nil, &grpcStream{connect: stream, ctx: c.ctx}, info, func(_ any, s grpc.ServerStream) error { //nolint:contextcheck // c.ctx is ctx with the metadata
+			return outward(streams(nil, &grpcStream{connect: stream, ctx: c.ctx}, info, func(_ any, s grpc.ServerStream) error {
 				return inward(next(s.Context(), spec, leased{stream, s}))
 			}))
 		}
@@ -85,7 +85,7 @@ var errStream = connect.NewError(connect.CodeInternal, "The method is a stream, 
 // pass runs a method that the interceptor does not guard. The error that the handler hands
 // on from another server's guard loses its retry hint: this handler has run.
 func (c *call) pass(ctx context.Context, next connect.ServerFunc) error {
-	return outward(grpcx.HandedOn(c.ctx, inward(next(ctx, c.spec, c.stream)))) //nolint:contextcheck // c.ctx is ctx with the metadata
+	return outward(grpcx.HandedOn(c.ctx, inward(next(ctx, c.spec, c.stream))))
 }
 
 // unary runs a unary method in an interceptor of gRPC's. The interceptor is given the

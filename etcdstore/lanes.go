@@ -59,7 +59,7 @@ func (l *lanes) commit(ctx context.Context, txn casstore.Txn) (casstore.Answer, 
 	l.waiting = append(l.waiting, r)
 	if l.busy < under {
 		l.busy++
-		go l.serve() //nolint:contextcheck // it sends the requests of others, too
+		go l.serve()
 	}
 	l.mu.Unlock()
 	select {

@@ -52,7 +52,7 @@ func Guard(rule *core.Guard, opts ...Option) func(http.Handler) http.Handler {
 // is safe for concurrent use.
 func MeasureBody(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		serve(httpx.Measure(r), next, w, r) //nolint:contextcheck // it is made of the request's
+		serve(httpx.Measure(r), next, w, r)
 	})
 }
 

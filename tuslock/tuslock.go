@@ -106,7 +106,7 @@ func (l *lock) Lock(ctx context.Context, requestUnlock func()) error {
 	}
 	l.section, l.end = section, end
 	granted := time.Now()
-	l.watch.Go(func() { //nolint:contextcheck // the lease has its own
+	l.watch.Go(func() {
 		select {
 		case <-l.unlocked:
 			return

@@ -68,7 +68,7 @@ func Guard(rule *core.Guard, opts ...Option) message.HandlerMiddleware {
 func consume(ctx context.Context, msg *message.Message, next message.HandlerFunc) (message.Messages, error) {
 	outside := msg.Context()
 	msg.SetContext(ctx)
-	defer msg.SetContext(outside) //nolint:contextcheck // a message carries its context, and gets back its own
+	defer msg.SetContext(outside)
 	return next(msg)
 }
 
@@ -82,7 +82,7 @@ func detach(ctx context.Context, produced []*message.Message, msg *message.Messa
 		case m.Context() == context.Background():
 			m.SetContext(context.WithoutCancel(ctx))
 		default:
-			m.SetContext(context.WithoutCancel(m.Context())) //nolint:contextcheck // the handler chose it
+			m.SetContext(context.WithoutCancel(m.Context()))
 		}
 	}
 	return produced

@@ -61,7 +61,7 @@ func (l *lanes) multi(ctx context.Context, root *root, epoch int32, p plan) outc
 	l.waiting = append(l.waiting, r)
 	if l.busy < under {
 		l.busy++
-		go l.serve() //nolint:contextcheck // a transaction has several callers, and lasts for the last of them
+		go l.serve()
 	}
 	l.mu.Unlock()
 	select {

@@ -35,7 +35,7 @@ type deployment struct {
 func deploy(ctx context.Context, masters, replicas int) (*deployment, error) {
 	d := &deployment{name: "one server"}
 	var err error
-	_, d.end, err = rig.Start(ctx, func(tb testing.TB) { //nolint:contextcheck // tb has it
+	_, d.end, err = rig.Start(ctx, func(tb testing.TB) {
 		if masters == 0 {
 			d.addrs = []string{redistest.Start(tb).Addr()}
 			return

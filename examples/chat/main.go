@@ -118,11 +118,11 @@ func run(ctx context.Context, addr, server, word string) error {
 	}
 	rdb := redis.NewClient(&redis.Options{Addr: server})
 	defer func() { _ = rdb.Close() }()
-	store, err := redisstore.New(rdb) //nolint:contextcheck // it sends nothing
+	store, err := redisstore.New(rdb)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = store.Close() }() //nolint:contextcheck // the same
+	defer func() { _ = store.Close() }()
 	if addr == "" {
 		return demonstrate(ctx, os.Stdout, store, 50*time.Millisecond)
 	}

@@ -28,7 +28,7 @@ func grpcFrontend(ctx context.Context, addr string, s *service) (*frontend, erro
 	}
 	// Payments have no lock in the proto: it is taken once their key is claimed.
 	once := grpclock.Methods{paymentspb.Payments_Pay_FullMethodName: s.payments}
-	protection := grpclock.Protect(rules, once) //nolint:contextcheck // a stream has the context of its call
+	protection := grpclock.Protect(rules, once)
 	// From the outside in. Work that needs no lock is done before the lock is taken.
 	server := grpc.NewServer(grpc.ChainUnaryInterceptor(
 		s.admitCall,

@@ -88,7 +88,7 @@ func open(ctx context.Context, cfg config, tel *telemetry, commands *commandCoun
 	if err := s.connectPartner(ctx, cfg.partner); err != nil {
 		return nil, err
 	}
-	store, err := redisstore.New(s.rdb, redisstore.Logger(log), redisstore.Timeout(cfg.patience)) //nolint:contextcheck // its background work outlives ctx
+	store, err := redisstore.New(s.rdb, redisstore.Logger(log), redisstore.Timeout(cfg.patience))
 	if err != nil {
 		return nil, err
 	}
@@ -213,9 +213,9 @@ type frontend struct {
 // listen opens the four front ends.
 func (s *service) listen(ctx context.Context, cfg config) (fronts []*frontend, err error) {
 	for _, open := range []func() (*frontend, error){
-		func() (*frontend, error) { return httpFrontend(ctx, "http", cfg.addr, httpRoutes(s)) }, //nolint:contextcheck // handlers have the contexts of their requests
-		func() (*frontend, error) { return httpFrontend(ctx, "gin", cfg.gin, ginRoutes(s)) },    //nolint:contextcheck // the same
-		func() (*frontend, error) { return httpFrontend(ctx, "echo", cfg.echo, echoRoutes(s)) }, //nolint:contextcheck // the same
+		func() (*frontend, error) { return httpFrontend(ctx, "http", cfg.addr, httpRoutes(s)) },
+		func() (*frontend, error) { return httpFrontend(ctx, "gin", cfg.gin, ginRoutes(s)) },
+		func() (*frontend, error) { return httpFrontend(ctx, "echo", cfg.echo, echoRoutes(s)) },
 		func() (*frontend, error) { return grpcFrontend(ctx, cfg.grpc, s) },
 	} {
 		f, err := open()

@@ -33,7 +33,7 @@ func superseded(end func(*adaptertest.Call) error, want func(w *world, o adapter
 		locker := w.locker()
 		var gone <-chan struct{}
 		s, client := w.serve(func(ctx context.Context, call *adaptertest.Call) error {
-			gone = w.comes(locker) //nolint:contextcheck // another caller
+			gone = w.comes(locker)
 			w.wantEnd(ctx, core.ErrSuperseded)
 			if err := core.LeaseFromContext(ctx).Check(context.WithoutCancel(ctx)); err != nil {
 				w.Errorf("the lock of a request that is superseded: %v", err)

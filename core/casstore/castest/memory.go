@@ -212,7 +212,7 @@ func (l Link) Commit(ctx context.Context, txn casstore.Txn) (casstore.Answer, er
 		return l.settle(ctx, txn, fault)
 	}
 	answers := make(chan casstore.Answer, 1)
-	arrive := func() { //nolint:contextcheck // it arrives also when the caller has left
+	arrive := func() {
 		answer, _ := l.Server.Commit(context.Background(), txn)
 		if !fault.Unanswered {
 			after(fault.After, func() { answers <- answer })

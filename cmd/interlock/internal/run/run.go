@@ -63,7 +63,7 @@ func (c *Command) Run(ctx context.Context, store core.Store, streams Streams) in
 		return log.notStarted(err)
 	}
 	w := watch{command: c, lease: lease, child: child, log: log}
-	w.until(incoming, stops) //nolint:contextcheck // releases that the locker sends by itself have no caller
+	w.until(incoming, stops)
 	released := lease.Release(ctx)
 	child.restore(streams.Stdin)
 	return w.status(released, loss)

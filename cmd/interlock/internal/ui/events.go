@@ -44,7 +44,7 @@ func (u *UI) events(w http.ResponseWriter, r *http.Request) {
 	if key := r.URL.Query().Get("key"); key != "" {
 		l, q, show = u.locks, query{key: key}, u.lockContent
 	}
-	v, err := l.join(q) //nolint:contextcheck // the reading is for all pages, and outlives this one
+	v, err := l.join(q)
 	if err != nil {
 		http.Error(w, words(err), http.StatusServiceUnavailable)
 		return

@@ -90,7 +90,7 @@ func listQuery(r *http.Request) query {
 // list shows the table of locks.
 func (u *UI) list(w http.ResponseWriter, r *http.Request) {
 	q := listQuery(r)
-	v, err := u.lists.join(q) //nolint:contextcheck // the reading is for all pages, and outlives this one
+	v, err := u.lists.join(q)
 	if err != nil {
 		u.render(w, http.StatusServiceUnavailable, "list", u.listPage(q, &state{problem: words(err)}))
 		return
