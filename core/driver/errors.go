@@ -35,10 +35,12 @@ var (
 
 	// ErrDeleted, ErrTakenOver and ErrRevoked match ErrNotOwner. A store that knows the
 	// difference returns one: the lock is free, or another owner holds it, or an operator
-	// has released it, whether another owner holds it by now or not.
+	// has released it, whether another owner holds it by now or not. ErrPassedOn is for a
+	// request with [AcquireRequest.From] alone: that owner has handed the lock on.
 	ErrDeleted   = fmt.Errorf("%w: no owner holds it", ErrNotOwner)
 	ErrTakenOver = fmt.Errorf("%w: another owner holds it", ErrNotOwner)
 	ErrRevoked   = fmt.Errorf("%w: an operator has released it", ErrNotOwner)
+	ErrPassedOn  = fmt.Errorf("%w: it has handed the lock on", ErrNotOwner)
 
 	// ErrPending is returned by [Store.Acquire] when its caller left before the
 	// outcome of the request was known.

@@ -126,6 +126,15 @@ type AcquireRequest struct {
 	// Offer, unless zero, is the token of an offer to Waiter ([Offerer]). The owner wants
 	// the lock in place of that offer. It is for an exclusive owner.
 	Offer int64
+	// From, unless empty, is the owner that hands the lock on to Owner ([Mover]). Such a request
+	// has no Waiter, Line, Offer or Rest.
+	From string
+	// Above is the highest fencing token that was given out under From, if the store may not know
+	// it; else zero. The token of the grant is greater.
+	Above int64
+	// Noted is for how long, after the end of the lease that From had, the store notes that From
+	// has handed the lock on. Zero notes nothing.
+	Noted time.Duration
 	// Deadline is when the caller stops waiting for the reply; zero is never.
 	Deadline time.Time
 	// Late receives an outcome that came too late for Acquire to return; it is

@@ -39,6 +39,8 @@ type Request struct {
 	Key string
 	// Owner is the owner of the lock, or the token of the claim; Forget has none.
 	Owner string
+	// From is the owner that hands the lock on to Owner ([driver.Mover]); empty: there is none.
+	From string
 	// TTL is the lease that the request is about; zero if it is about none.
 	TTL time.Duration
 }

@@ -23,6 +23,7 @@ var _ interface {
 	driver.Offerer
 	driver.Notifier
 	driver.Queuer
+	driver.Mover
 } = (*memstore.Store)(nil)
 
 func TestTheStoreKeepsItsContracts(t *testing.T) {

@@ -2,6 +2,7 @@ package memstore
 
 import (
 	"context"
+	"crypto/rand"
 	"fmt"
 	"slices"
 	"sync"
@@ -35,6 +36,7 @@ type Store struct {
 	taken     int // how many other processes Take and TakeClaims have made
 	records   records
 	stepped   atomic.Int64 // by how many ns StepClock has set the clock
+	space     string
 }
 
 func (s *Store) now() time.Time { return time.Now().Add(time.Duration(s.stepped.Load())) }
@@ -51,7 +53,7 @@ type watcher struct{ wake func(driver.Signal) }
 func New() *Store {
 	return &Store{
 		locks: map[string]*lock{}, watchers: map[string][]*watcher{}, requests: map[Op]int{}, sweepAt: sweepAt,
-		attentive: map[string]func(key, owner string){}, offers: map[string]func(driver.Offer){},
+		attentive: map[string]func(key, owner string){}, offers: map[string]func(driver.Offer){}, space: "memory " + rand.Text(),
 		records: records{
 			entries: map[string]*entry{}, gone: map[string]time.Time{}, awaiting: map[string][]*awaiting{}, sweepAt: sweepAt,
 		},
@@ -66,17 +68,31 @@ func (s *Store) Acquire(ctx context.Context, req driver.AcquireRequest) (driver.
 		return driver.Reply{}, err
 	}
 	sent := time.Now()
-	fault := s.arrive(Request{Op: Acquire, Key: req.Key, Owner: req.Owner, TTL: req.TTL})
+	fault := s.arrive(Request{Op: Acquire, Key: req.Key, Owner: req.Owner, From: req.From, TTL: req.TTL})
 	return travel[driver.Reply]{
 		fault: fault, deadline: req.Deadline, late: req.Late,
 		execute: func() (driver.Reply, error) {
-			rep := s.try(req, (*keystate.Record).Acquire)
+			rep, err := s.acquire(req)
 			rep.Sent = sent
-			return rep, nil
+			return rep, err
 		},
 		lost: driver.Reply{Sent: sent, Ambiguous: fault.ambiguous()},
 	}.send(ctx)
 }
+
+func (s *Store) acquire(req driver.AcquireRequest) (rep driver.Reply, err error) {
+	if req.From == "" {
+		return s.try(req, (*keystate.Record).Acquire), nil
+	}
+	s.change(req.Key, func(r *keystate.Record, now time.Time) (n keystate.Notices) {
+		rep, n, err = r.Move(req, now)
+		return n
+	})
+	return rep, err
+}
+
+// Space implements [driver.Mover]: each store has its own locks.
+func (s *Store) Space() string { return s.space }
 
 func (s *Store) try(
 	req driver.AcquireRequest, ask func(*keystate.Record, driver.AcquireRequest, time.Time) (driver.Reply, keystate.Notices),

@@ -22,6 +22,7 @@ var _ interface {
 	driver.Offerer
 	driver.Notifier
 	driver.Queuer
+	driver.Mover
 	driver.Registry
 } = (*redisstore.Store)(nil)
 

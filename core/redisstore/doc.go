@@ -14,7 +14,8 @@
 // interlock:{KEY}:fence for the lease and one minute more. Releases are announced on
 // the channel interlock:{KEY}:free; in a database other than 0 "@" and its number follow,
 // since the databases of a server share channels. interlock:{KEY}:revoked:OWNER says for a
-// while that an operator has released the lock of that owner (package core/fleet). For callers
+// while that an operator has released the lock of that owner (package core/fleet), and
+// interlock:{KEY}:passed:OWNER that a ticket was taken over (core.Ticket). For callers
 // with core.Newest and core.OneWaiter there are the hashes interlock:{KEY}:newest and
 // interlock:{KEY}:waiter. The braces put all these names into one slot of a Cluster.
 //

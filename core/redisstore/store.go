@@ -188,6 +188,9 @@ func (s *Store) Offers(id string, ready func(bool), take func(driver.Offer)) (st
 	return s.wire.Offers(id, ready, take)
 }
 
+// Space implements [driver.Mover]. It names the prefix and the database.
+func (s *Store) Space() string { return s.wire.Space() }
+
 // Announce implements [driver.Registry]. The entry is a hash under a separate key, with
 // an expiry.
 func (s *Store) Announce(ctx context.Context, a driver.Announcement) error {

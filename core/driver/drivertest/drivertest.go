@@ -127,7 +127,7 @@ func (p *part) run(t *testing.T, store driver.Store) (missing string) {
 // needs reports whether a store has what a part needs.
 var needs = map[string]func(driver.Store) bool{
 	"Ranger": is[driver.Ranger], "Offerer": is[driver.Offerer], "Notifier": is[driver.Notifier],
-	"Queuer": is[driver.Queuer], "Registry": is[driver.Registry], "places": hasPlaces,
+	"Queuer": is[driver.Queuer], "Registry": is[driver.Registry], "Mover": is[driver.Mover], "places": hasPlaces,
 }
 
 func is[I any](store driver.Store) bool { _, ok := store.(I); return ok }

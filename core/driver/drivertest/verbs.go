@@ -19,8 +19,8 @@ type verb struct {
 }
 
 const (
-	tries   = "ttl left shared permit kind wait rest newest only number order offer"
-	replies = "granted refused listed full out config any holder token number ttl"
+	tries   = "ttl left shared permit kind wait rest newest only number order offer from above noted"
+	replies = "granted refused listed full out config any lost passed holder token number ttl"
 	renewed = "kept contended lost taken"
 )
 
@@ -66,6 +66,10 @@ func (s *stage) request(p *step) driver.AcquireRequest {
 		TTL: cmp.Or(p.asks.get("ttl").d, lease), Left: p.asks.get("left").d,
 		Waiter: s.waiter(p), Rest: s.list(p.asks.get("rest")),
 		Number: s.value(p, p.asks.get("number")), Offer: s.value(p, p.asks.get("offer")),
+		Above: s.value(p, p.asks.get("above")), Noted: p.asks.get("noted").d,
+	}
+	if from := p.asks.get("from"); from.name != "" {
+		req.From = s.owner(from.value)
 	}
 	if p.asks.has("newest") {
 		s.came++
@@ -91,10 +95,13 @@ func (s *stage) try(req driver.AcquireRequest) (driver.Reply, error) {
 
 func (s *stage) acquires(p *step) error {
 	rep, err := s.try(s.request(p))
-	if p.wants.has("config") && errors.Is(err, driver.ErrConfig) {
+	lost := errors.Is(err, driver.ErrNotOwner)
+	switch {
+	case p.wants.has("config") && errors.Is(err, driver.ErrConfig):
 		return nil
-	}
-	if err == nil {
+	case p.wants.has("lost") && lost && !errors.Is(err, driver.ErrPassedOn), p.wants.has("passed") && errors.Is(err, driver.ErrPassedOn):
+		return nil
+	case err == nil:
 		err = s.replied(p, rep)
 	}
 	return err
@@ -114,7 +121,7 @@ func (s *stage) stands(p *step) error {
 // replied compares an answer with the expected one. A refusal has to be listed, full or out
 // exactly if the step says so.
 func (s *stage) replied(p *step, rep driver.Reply) error {
-	differs := p.wants.has("config") || rep.Granted != p.wants.has("granted") || !rep.Granted &&
+	differs := p.wants.has("config") || p.wants.has("lost") || p.wants.has("passed") || rep.Granted != p.wants.has("granted") || !rep.Granted &&
 		(rep.Listed != p.wants.has("listed") || rep.Full != p.wants.has("full") || rep.Out != p.wants.has("out"))
 	if differs && !p.wants.has("any") {
 		return fmt.Errorf("the answer is %s", shown(rep))

@@ -65,12 +65,18 @@ func (s *store) Acquire(_ context.Context, req driver.AcquireRequest) (rep drive
 		return rep, fmt.Errorf("%w: kind %d for at most %d", driver.ErrConfig, req.Kind, req.AtMost)
 	}
 	s.change(req.Key, func(r *keystate.Record, now time.Time) (n keystate.Notices) {
-		rep, n = r.Acquire(req, now)
+		if req.From != "" {
+			rep, n, err = r.Move(req, now)
+		} else {
+			rep, n = r.Acquire(req, now)
+		}
 		rep.Sent = now
 		return n
 	})
-	return rep, nil
+	return rep, err
 }
+
+func (s *store) Space() string { return "records" }
 
 func (s *store) Stand(_ context.Context, req driver.AcquireRequest) (rep driver.Reply, err error) {
 	s.change(req.Key, func(r *keystate.Record, now time.Time) (n keystate.Notices) {

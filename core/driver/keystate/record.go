@@ -40,6 +40,7 @@ type Record struct {
 	barrier  time.Time // while owners have places: until when an exclusive request keeps new places out
 	reserved reservation
 	line     line
+	passed   []passed // the owners that have handed the lock on lately
 }
 
 // Notices is what a store has to tell after a request. The store may fail to tell any of it.
@@ -68,6 +69,7 @@ func (r *Record) At(now time.Time) {
 	}
 	r.setBack(now)
 	r.places = slices.DeleteFunc(r.places, func(p place) bool { return !now.Before(p.ends) })
+	r.passed = slices.DeleteFunc(r.passed, func(p passed) bool { return !now.Before(p.until) })
 	switch {
 	case r.reserved.stands(now):
 	case r.reserved.lasts > 0:
@@ -122,14 +124,24 @@ func (r *Record) Waiting() string {
 // Clone returns a copy.
 func (r *Record) Clone() *Record {
 	c := *r
-	c.places, c.waiting = slices.Clone(r.places), slices.Clone(r.waiting)
+	c.places, c.waiting, c.passed = slices.Clone(r.places), slices.Clone(r.waiting), slices.Clone(r.passed)
 	return &c
 }
 
-// Ended returns when the last lease ended or will end.
-func (r *Record) Ended() time.Time { return r.expires }
+// Ended returns when the last lease ended or will end, or the last note of an owner that has handed
+// the lock on.
+func (r *Record) Ended() time.Time {
+	ended := r.expires
+	for _, p := range r.passed {
+		if p.until.After(ended) {
+			ended = p.until
+		}
+	}
+	return ended
+}
 
-// Acquire carries out [driver.Store.Acquire]. The reply lacks what only a client knows.
+// Acquire carries out [driver.Store.Acquire], unless the request has a From ([Record.Move]). The reply
+// lacks what only a client knows.
 func (r *Record) Acquire(req driver.AcquireRequest, now time.Time) (driver.Reply, Notices) {
 	return r.try(req, (*Record).ask, now)
 }

@@ -33,6 +33,9 @@ type asked struct {
 	number int64
 	order  int64
 	offer  int64
+	from   string // the owner that hands the lock on
+	above  int64
+	noted  int64 // ms
 }
 
 // seen is the state right after a call.
@@ -53,7 +56,7 @@ type effect struct {
 	holder        string
 	listed, full  bool
 	out           bool
-	code          int64 // of a renewal or release: 1, 2 where others wait; 0 deleted, -1 taken over
+	code          int64 // of a renewal or release: 1, 2 where others wait; 0 deleted, -1 taken over, -3 handed on
 	waiting       string
 	message       string
 	offer         string
@@ -85,6 +88,12 @@ func (c asked) arguments(key string) (keys []string, args []any) {
 		return []string{lock, fence, lock + suffix}, []any{c.owner, c.lease, c.lease + 60_000, waiter, c.rest, int64(c.line), c.number, c.order}
 	case "enter":
 		return []string{lock, fence}, []any{c.owner, c.lease, c.lease + 60_000, c.atMost, c.rest, c.id, c.tokens}
+	case "move":
+		keys = []string{lock, fence}
+		if c.noted > 0 {
+			keys = append(keys, lock+":passed:"+c.from)
+		}
+		return keys, []any{c.owner, c.from, c.lease, c.lease + 60_000, c.above, "RPUSH", c.tokens, c.noted}
 	case "stay", "renew":
 		return []string{lock}, []any{c.owner, c.lease}
 	case "leave":
@@ -104,8 +113,10 @@ func (c asked) kind() driver.Kind {
 	switch {
 	case c.script == "stay", c.atMost == 0 && (c.script == "enter" || c.script == "leave"):
 		return driver.Shared
-	case c.script == "enter", c.script == "leave":
+	case c.script == "enter", c.script == "leave", c.script == "move" && c.tokens > 1:
 		return driver.Permit
+	case c.script == "move" && c.tokens == 1:
+		return driver.Shared
 	default:
 		return driver.Exclusive
 	}
@@ -136,6 +147,12 @@ func (c asked) by(r *Record, now time.Time) (o effect, ttl time.Duration, room i
 		o.granted, o.token, o.number, o.holder = rep.Granted, rep.Token, rep.Number, rep.Holder
 		o.listed, o.full, o.out = rep.Listed, rep.Full, rep.Out
 		ttl, room = rep.TTL, rep.Room
+	case c.script == "move":
+		var rep driver.Reply
+		rep, n, err = r.Move(driver.AcquireRequest{
+			Owner: c.owner, Kind: c.kind(), AtMost: int(c.atMost), TTL: ms(c.lease), From: c.from, Above: c.above, Noted: ms(c.noted),
+		}, now)
+		o.granted, o.token, room = rep.Granted, rep.Token, rep.Room
 	case c.script == "stay", c.script == "renew":
 		contended, err = r.Renew(driver.Renewal{Owner: c.owner, Kind: c.kind(), TTL: ms(c.lease)}, now)
 	case c.script == "decline":
@@ -152,10 +169,12 @@ func (c asked) by(r *Record, now time.Time) (o effect, ttl time.Duration, room i
 	switch {
 	case errors.Is(err, driver.ErrTakenOver):
 		o.code = -1
+	case errors.Is(err, driver.ErrPassedOn):
+		o.code = -3
 	case err != nil:
 	case contended:
 		o.code = 2
-	case !c.tries():
+	case !c.tries() && c.script != "move":
 		o.code = 1
 	}
 	if n.Announced {
@@ -197,6 +216,12 @@ func (c asked) found(reply any, s seen) (o effect, ms, room int64, err error) {
 	}
 	single, isNumber := reply.(int64)
 	switch try := c.tries(); {
+	case c.script == "move" && isNumber && single <= 0:
+		o.code = single
+	case c.script == "move" && isNumber:
+		o.granted, o.token = true, single
+	case c.script == "move" && len(parts) == 2:
+		o.granted, o.token, room = true, n[0], n[1]
 	case try && isNumber:
 		o.granted, o.token = true, single
 	case c.script == "acquire" && len(parts) == 2:

@@ -39,6 +39,7 @@ type world struct {
 	last    int64   // the greatest token
 	late    []asked // requests on another connection, which have not arrived
 	freed   string  // the last list that was announced when it became free
+	tickets []asked // locks that are kept for whoever brings them, and some that were taken
 	calls   []string
 }
 
@@ -108,6 +109,9 @@ func (w *world) chooses() (*member, asked) {
 	if l.offer != 0 && !w.once(4) {
 		return w.usesOffer(l)
 	}
+	if len(w.tickets) > 0 && !l.holds && w.once(4) {
+		return l, w.takesOver(l)
+	}
 	c := l.want
 	switch {
 	case c.script == "":
@@ -176,8 +180,10 @@ func (w *world) begins(l *member) asked {
 
 // goesOn is a call of a holder.
 func (w *world) goesOn(l *member, c asked) asked {
-	exclusive := c.script != "enter"
-	switch n := w.rand.IntN(10); {
+	exclusive := l.exclusive()
+	switch n := w.rand.IntN(12); {
+	case n > 9:
+		return w.handsOver(l, c)
 	case n < 1: // repeated
 	case n < 6:
 		c.script, c.rest, c.lease, c.offer = "stay", "", w.lease(), 0
@@ -203,6 +209,43 @@ func (w *world) goesOn(l *member, c asked) asked {
 		}
 	}
 	return c
+}
+
+// exclusive reports whether a member holds the lock, or wants it, alone.
+func (l *member) exclusive() bool {
+	return l.want.script != "enter" && (l.want.script != "move" || l.want.tokens == 0)
+}
+
+// handsOver has a holder hand the lock on to a ticket.
+func (w *world) handsOver(l *member, c asked) asked {
+	w.owners++
+	move := asked{script: "move", owner: fmt.Sprint("o:t", w.owners), from: c.owner, lease: w.lease(), atMost: c.atMost, tokens: c.tokens}
+	if l.exclusive() {
+		move.tokens = 0
+	}
+	if w.once(3) {
+		move.above = l.token + move.tokens + w.rand.Int64N(40)
+	}
+	if w.tickets = append(w.tickets, move); len(w.tickets) > 3 {
+		w.tickets = w.tickets[1:]
+	}
+	return move
+}
+
+// takesOver has a member bring a ticket, which another one may have brought before.
+func (w *world) takesOver(l *member) asked {
+	w.owners++
+	ticket := w.tickets[w.rand.IntN(len(w.tickets))]
+	l.want = asked{
+		script: "move", owner: fmt.Sprint("o:", w.owners), from: ticket.owner, lease: w.lease(), atMost: ticket.atMost, tokens: ticket.tokens,
+	}
+	if w.once(20) { // the ticket of a permit for the lock, or the other way round
+		l.want.tokens = driver.Tokens - l.want.tokens
+	}
+	if !w.once(4) {
+		l.want.noted = []int64{1, 20, 60_000}[w.rand.IntN(3)]
+	}
+	return l.want
 }
 
 // answered compares the answer to a call, which was carried out between two instants of the server,
@@ -245,7 +288,7 @@ func (w *world) agreeing(c asked, got effect, ms, room int64, a, b time.Time, s 
 				later.At(b.Add(slack))
 				want.q = later.Waiting()
 			}
-			if got.code == -1 && want.code == 0 && s.exists && !s.kept && r.Free() && (c.script == "renew" || c.script == "release") {
+			if got.code == -1 && want.code == 0 && s.exists && !s.kept && r.Free() && (c.script == "renew" || c.script == "release" || c.script == "move" && c.tokens == 0 && want.code == 0) {
 				want.code = -1 // the places of others have ended, and the key has not
 			}
 			differs := c.agree(want, got, ttl, ms, wantRoom, room, b)
@@ -332,6 +375,12 @@ func (w *world) follow(l *member, c asked, got effect) {
 		return
 	}
 	switch c.script {
+	case "move":
+		if l.want.owner != c.owner || !got.granted {
+			l.want, l.holds = asked{}, false // it has handed the lock on, or brought a ticket in vain
+			return
+		}
+		l.holds, l.token = true, got.token
 	case "acquire", "enter", "line":
 		if got.out {
 			l.want, l.holds = asked{}, false

@@ -55,7 +55,10 @@ type acquire struct {
 
 // Acquire implements [driver.Store].
 func (s *Store) Acquire(ctx context.Context, ask driver.AcquireRequest) (driver.Reply, error) {
-	if ask.Line != driver.InTurn {
+	switch {
+	case ask.From != "":
+		return s.move(ctx, ask)
+	case ask.Line != driver.InTurn:
 		return s.askInLine(ctx, ask)
 	}
 	place := ask.Kind.Place()

@@ -80,6 +80,7 @@ func Sources() map[string]string {
 	return map[string]string{
 		"acquire": acquireScript.source, "line": lineScript.source, "renew": renewScript.source, "release": releaseScript.source,
 		"decline": declineScript.source, "enter": enterScript.source, "stay": stayScript.source, "leave": leaveScript.source,
+		"move": moveScript.source,
 	}
 }
 
