@@ -27,6 +27,7 @@
 //	attention.go  callbacks to a holder: others wait
 //	line.go       callers that go before others, or do not wait after another
 //	offers.go     takes the lock by the message of a release
+//	handover.go   hands the lock over to a ticket, and takes it over by one
 //	reaper.go     releases the locks that requests of unknown outcome may still get
 //	declining.go  leaves the list of those waiting
 //	registry.go   keeps the entry of the process in the store

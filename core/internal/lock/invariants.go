@@ -31,7 +31,7 @@ func (l *lock) valid() error {
 		{"nothing is counted below zero", l.asking >= 0 && l.strays >= 0 && l.declining >= 0},
 		{"each try on its way is of a waiter, or a stray", tries+l.strays == l.asking},
 		{"a try on its way has an acquisition", l.asking == 0 || acq != nil},
-		{"tries are on their way while the lock is acquired", l.asking == 0 || l.phase == acquiring || l.phase == held && l.places == nil},
+		{"no try is on its way for an idle lock", l.asking == 0 || l.phase != idle},
 		{"an idle lock has no waiter", l.phase != idle || l.first == nil},
 		{"a lock is acquired for a waiter, or for a stray", l.phase != acquiring || l.first != nil || l.asking > 0},
 		{"an owner is there while the lock is held or released", (l.own != nil) == (l.phase == held || l.phase == releasing)},

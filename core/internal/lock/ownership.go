@@ -156,6 +156,11 @@ func (own *ownership) grant(w *Waiter, token int64, now clock.Instant, fx *effec
 	if next := l.first; next != nil && next.Terms.Line != driver.InTurn {
 		fx.look = next // the store has to know that it waits
 	}
+	own.hold(w, token, now, fx)
+}
+
+// hold makes a caller the holder that is not in the queue, or not any more.
+func (own *ownership) hold(w *Waiter, token int64, now clock.Instant, fx *effects) {
 	own.holder, own.token = w, token
 	own.grants++
 	w.state, w.own, w.token, w.holds, w.since = granted, own, token, 1, now

@@ -194,7 +194,7 @@ func (l *lock) answered(now clock.Instant, t *try, w *Waiter, a answer, fx *effe
 	case !a.Granted:
 		known := acq.contended
 		l.refused(now, t, w, a, rest)
-		if a.Token > l.acq.anchor.token && a.Holder == l.shard.table.owner(uint64(a.Token)) { //nolint:gosec // a token is positive
+		if a.Token > l.acq.anchor.token && l.own == nil && a.Holder == l.shard.table.owner(uint64(a.Token)) { //nolint:gosec // a token is positive
 			l.acq.offer = offer{a.Token, true} // to this process, but the message is late or lost
 		} else {
 			l.acq.anchors(a.Token, sent, ahead)
@@ -211,7 +211,14 @@ func (l *lock) answered(now clock.Instant, t *try, w *Waiter, a answer, fx *effe
 		l.abandonOwner(t, fx)
 		reusable = false
 		acq.retry(now, fmt.Errorf("%w: %w", driver.ErrUnavailable, errTooLate))
+	case l.own != nil && a.Token < l.own.token:
+		// A caller of this process has taken the lock over meanwhile: this grant was lost before.
+		l.abandonOwner(t, fx)
+		reusable = false
 	default:
+		if l.phase == held { // it had taken the lock over, and lost it before this grant
+			l.own.lose(TakenOver, driver.ErrNotOwner, now, fx)
+		}
 		l.granted(now, sent, ahead, t, w, a.Reply, rest, fx)
 		return
 	}
@@ -221,7 +228,7 @@ func (l *lock) answered(now clock.Instant, t *try, w *Waiter, a answer, fx *effe
 	if acq.offer.token != 0 {
 		l.dealPending(now, fx)
 	}
-	if l.phase != held {
+	if l.phase == acquiring { // else a caller has taken the lock over
 		l.proceed(fx)
 	}
 }

@@ -1,0 +1,247 @@
+package lock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/interlock-go/interlock/core/driver"
+	"github.com/interlock-go/interlock/core/internal/clock"
+)
+
+// A holder hands its lock over: the store moves the lock to an owner that belongs to a ticket, and to no
+// process ([driver.Mover]). The hold ends here before the request is sent, so that neither a renewal
+// nor a hand-off can follow. Waiters of this process wait for the answer, as for the answer to a
+// release, and then ask the store as for any other holder.
+//
+// A caller that brings the ticket does not join the queue, since the lock is held by the ticket and
+// no caller in the queue can get it. Its request goes out beside the request of the first waiter. The
+// grant makes this process the owner, whatever it knew of the lock: the tokens say which knowledge
+// is newer.
+
+// HandOver ends the hold of w without giving the lock up: the store keeps it for the owner to, for ttl,
+// and returns the token of that owner. Refuse, unless nil, says that the hold goes on, since it cannot
+// be handed over or is lost already. Else the hold has ended. If the Err of the Released is not nil,
+// nothing is handed over: to and the former owner are released in the background. It uses only the
+// values of ctx.
+//
+// between is called when the hold has ended, before the request is sent.
+func (t *Table) HandOver(ctx context.Context, w *Waiter, to string, ttl time.Duration, between func()) (token int64, r Released, refuse error) {
+	if refuse = t.settle(ctx, w); refuse != nil {
+		return 0, r, refuse
+	}
+	now := t.Clock.Now()
+	w.lock.shard.event(w.lock, func(fx *effects) { refuse = w.handOver(now, fx) })
+	if refuse != nil {
+		return 0, r, refuse
+	}
+	between()
+	own := w.own
+	sent := t.Clock.Now()
+	req := driver.AcquireRequest{
+		Key: w.lock.key, Owner: to, Kind: own.kind, AtMost: int(own.atMost), TTL: ttl, From: t.owner(own.seq),
+		Deadline: t.Clock.Time(sent.Add(releaseWait)), Late: func(driver.Reply, error) {},
+	}
+	if own.unknown(sent) {
+		req.Above = own.token
+	}
+	rep, err := t.store.Acquire(context.WithoutCancel(ctx), req)
+	if err == nil && !rep.Granted {
+		err = fmt.Errorf("%w: the store has refused to move the lock", driver.ErrUnavailable)
+	}
+	now = t.Clock.Now()
+	w.lock.shard.event(w.lock, func(fx *effects) { w.lock.moved(own, sent, now, err, fx) })
+	t.ended()
+	if err == nil {
+		return rep.Token, Released{}, nil
+	}
+	if !errors.Is(err, driver.ErrNotOwner) {
+		// The request may have been carried out, or may yet be. Once the former owner is released, it
+		// cannot be: so one of the two releases frees the lock, and no caller gets the ticket.
+		t.reaper.add(&orphan{key: req.Key, owner: to, kind: req.Kind, atMost: req.AtMost, ttl: ttl})
+		return 0, Released{Err: fmt.Errorf("handing over %q: %w", req.Key, unavailable(err))}, nil
+	}
+	return 0, Released{Lost: reasonOf(err), Err: fmt.Errorf("%w: %q: %w", ErrLost, req.Key, err)}, nil
+}
+
+// unavailable is the error of a caller for an error of the store.
+func unavailable(err error) error {
+	for _, known := range []error{driver.ErrUnavailable, driver.ErrNotReplicated, driver.ErrKeyOccupied, driver.ErrConfig} {
+		if errors.Is(err, known) {
+			return err
+		}
+	}
+	return fmt.Errorf("%w: %w", driver.ErrUnavailable, err)
+}
+
+// settle confirms a hold that began with an offer: the store moves no lock that is only offered.
+func (t *Table) settle(ctx context.Context, w *Waiter) error {
+	sh := w.lock.shard
+	sh.mu.Lock()
+	offered := w.state == granted && w.own.offered
+	sh.mu.Unlock()
+	if !offered {
+		return nil
+	}
+	return t.Confirm(ctx, w)
+}
+
+// handOver is the event that a hold ends, and that the lock is to be handed over.
+func (w *Waiter) handOver(now clock.Instant, fx *effects) error {
+	l, own := w.lock, w.own
+	switch {
+	case w.err != nil:
+		return w.lostError()
+	case w.state != granted:
+		return ErrReleased
+	case now >= own.deadline():
+		return fmt.Errorf("%w: %q", ErrLost, l.key) // the watchdog is about to say so
+	case own.kind == driver.Shared:
+		return fmt.Errorf("%w: %q is held as a shared lock, which other callers hold as well: it cannot be handed over", driver.ErrConfig, l.key)
+	case w.holds > 1:
+		return fmt.Errorf("%w: %q cannot be handed over while it has %d holds: release the others first", driver.ErrConfig, l.key, w.holds)
+	}
+	// From here no renewal touches the hold, as in release.
+	w.holds, w.state = 0, gone
+	l.retire(own, true, fx)
+	return nil
+}
+
+// moved is the event that the request which hands a lock over has its outcome.
+func (l *lock) moved(own *ownership, sent, now clock.Instant, err error, fx *effects) {
+	if own.ambiguous || err != nil && !errors.Is(err, driver.ErrNotOwner) {
+		fx.orphan = own.orphan(now) // a late try of the acquire may find the lock free later, or the move failed
+	}
+	if own.kind.Place() {
+		l.left(own, sent, now, false, fx)
+		return
+	}
+	if l.own != own {
+		return // its lease had ended before: it has been outlived
+	}
+	l.own = nil
+	if l.acq != nil {
+		l.acq.tryAt = 0 // the next caller here asks, and learns for how long the lock is kept
+	}
+	if l.acq != nil && l.acq.offer.token != 0 {
+		l.dealPending(now, fx)
+	}
+	if l.phase != held {
+		l.proceed(fx)
+	}
+}
+
+// TakeOver takes the lock of a key from an owner that keeps it for a ticket, and notes that for the
+// time noted after the end of that owner's lease. It waits for the store's answer only, until the
+// deadline. On nil w holds the lock. The error matches [driver.ErrNotOwner] if the owner does not
+// hold the lock.
+func (t *Table) TakeOver(ctx context.Context, w *Waiter, key, from string, above int64, noted time.Duration) error {
+	switch {
+	case ctx.Err() != nil:
+		return ended(ctx, key)
+	case t.closed.Load():
+		return fmt.Errorf("%w: %q", ErrClosed, key)
+	}
+	t.work.begin() // so that Close waits for it
+	defer t.work.done()
+	var mark uint64
+	if w.Terms.Attentive {
+		t.attention.begin(t)
+		mark = t.attention.mark()
+	}
+	seq := t.seq.Add(1) | mark
+	lost := &orphan{key: key, owner: t.owner(seq), kind: w.Terms.Kind, atMost: w.Terms.AtMost, ttl: w.Terms.Lease}
+	w.attempts = 1
+	rep, err := t.store.Acquire(ctx, driver.AcquireRequest{
+		Key: key, Owner: lost.owner, Kind: w.Terms.Kind, AtMost: w.Terms.AtMost, TTL: w.Terms.Lease,
+		From: from, Above: above, Noted: noted, Deadline: t.Clock.Time(t.Clock.Now().Add(2 * answerWait)),
+		Late: func(rep driver.Reply, _ error) {
+			if rep.Granted || rep.Ambiguous {
+				t.reaper.add(lost) // at once, also if it was released before
+			}
+		},
+	})
+	if errors.Is(err, driver.ErrPending) || err != nil && rep.Ambiguous {
+		t.reaper.add(lost)
+	}
+	switch {
+	case err == nil && rep.Granted:
+		return t.takes(w, key, seq, rep)
+	case err == nil:
+		err = fmt.Errorf("%w: the store has refused to move the lock", driver.ErrUnavailable)
+	case errors.Is(err, driver.ErrPending) && ctx.Err() != nil:
+		return ended(ctx, key)
+	case errors.Is(err, driver.ErrPending):
+		err = errNoAnswer
+	case errors.Is(err, driver.ErrNotOwner):
+		return err
+	}
+	return fmt.Errorf("taking over %q: %w", key, unavailable(err))
+}
+
+// takes makes w the holder by a grant to the owner of seq.
+func (t *Table) takes(w *Waiter, key string, seq uint64, rep driver.Reply) (err error) {
+	now := t.Clock.Now()
+	sent, ahead := t.Clock.At(rep.Sent)
+	sh := t.shardOf(key)
+	sh.event(nil, func(fx *effects) {
+		l := sh.locks[key]
+		if l == nil {
+			l = &lock{shard: sh, key: key}
+			sh.locks[key] = l
+		}
+		w.lock, fx.lock = l, l
+		own := &ownership{
+			lock: l, seq: seq, kind: w.Terms.Kind, atMost: int32(w.Terms.AtMost), //nolint:gosec // at most 1024
+			lease: w.Terms.Lease, fixed: w.Terms.Fixed, ambiguous: rep.Ambiguous,
+			sent: sent, ahead: ahead, renewAt: sent.Add(w.Terms.Lease / 3),
+			token: rep.Token, base: rep.Token, room: rep.Room, replied: now, began: now,
+		}
+		if err = l.takes(own, w, now, fx); err != nil {
+			fx.orphan = own.orphan(now)
+		}
+	})
+	if err == nil && !t.registry.running.Load() {
+		t.registry.use()
+	}
+	return err
+}
+
+// takes is the event that a caller has taken the lock over.
+func (l *lock) takes(own *ownership, w *Waiter, now clock.Instant, fx *effects) error {
+	switch {
+	case l.shard.table.closed.Load():
+		return fmt.Errorf("%w: %q", ErrClosed, l.key)
+	case now >= own.deadline(), l.own != nil && l.own.token > own.token:
+		return fmt.Errorf("%w: %q: %w", driver.ErrUnavailable, l.key, errTooLate)
+	case l.phase == held:
+		// The ticket had the lock, so this process had lost it, and did not know.
+		l.own.lose(TakenOver, driver.ErrNotOwner, now, fx)
+	case l.phase == releasing && !own.kind.Place():
+		l.own = nil // its release was carried out, and only the answer is late
+	}
+	if !own.kind.Place() {
+		for _, place := range slices.Clone(l.places.held()) {
+			place.lose(TakenOver, driver.ErrNotOwner, now, fx) // likewise
+		}
+	}
+	fx.schedule, fx.more = own, 1
+	if own.kind.Place() {
+		if l.places == nil {
+			l.places = &places{}
+		}
+		l.places.all = append(l.places.all, own)
+	} else {
+		l.gone.ends(now)
+		if l.acq != nil {
+			l.acq.rest = ""
+			l.acq.got()
+		}
+		l.own, l.phase = own, held
+	}
+	own.hold(w, own.token, now, fx)
+	fx.handed = nil // it is awake
+	return nil
+}
