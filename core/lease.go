@@ -67,6 +67,7 @@ type more struct {
 	wanted   chan struct{} // made by the first call of Wanted
 	told     bool          // wanted is closed
 	result   error         // of the release
+	parted   bool          // Release was called while the lease was handed over
 	released chan struct{} // closed after the release; made by a second call that waits for it
 }
 
@@ -77,6 +78,8 @@ const (
 	unreleased stage = iota
 	releasing
 	released
+	handing
+	handedOver
 )
 
 // locks are the locks of the lease.
@@ -194,7 +197,7 @@ func (lease *Lease) Deadline() time.Time {
 
 // Err returns nil while the lease is valid. It returns an error that matches
 // [ErrLost] or [ErrMaxHold] when the lease is valid no longer, and [ErrReleased]
-// after a [Lease.Release] in time.
+// after a [Lease.Release] in time ([ErrHandedOver] after a [Lease.HandOver]).
 //
 // Err reads the clock itself, so its answer is right even if the scheduler ended
 // the context late. After the machine was suspended (the wall clock ran ahead of
@@ -213,8 +216,12 @@ func (lease *Lease) Err() error {
 	}
 	lease.mu.Lock()
 	defer lease.mu.Unlock()
-	if lease.stage != unreleased {
+	switch lease.stage {
+	case handing, handedOver:
+		return ErrHandedOver
+	case releasing, released:
 		return ErrReleased
+	case unreleased:
 	}
 	return nil
 }
@@ -233,7 +240,7 @@ func (lease *Lease) Check(ctx context.Context) error {
 	}
 	for _, w := range lease.locks() {
 		if err := lease.config.locker.locks.Confirm(ctx, w); err != nil {
-			return err
+			return lease.handedBefore(err)
 		}
 	}
 	return lease.Err()
@@ -265,8 +272,14 @@ func (lease *Lease) Release(ctx context.Context) error {
 func (lease *Lease) release(ctx context.Context, behind bool) error {
 	lease.mu.Lock()
 	first := lease.stage == unreleased
-	if first {
+	switch lease.stage {
+	case unreleased:
 		lease.stage = releasing
+	case handing:
+		lease.needMore().parted = true // the context ends when the store has answered
+	case handedOver:
+		defer lease.end(ErrHandedOver)
+	case releasing, released:
 	}
 	lease.mu.Unlock()
 	switch m := lease.more.Load(); {
@@ -304,7 +317,7 @@ func (lease *Lease) releaseObserved(ctx context.Context, parted []lock.Parting) 
 func (lease *Lease) firstResult() error {
 	lease.mu.Lock()
 	defer lease.mu.Unlock()
-	if lease.stage == releasing {
+	if lease.stage == releasing || lease.stage == handing {
 		m := lease.needMore()
 		if m.released == nil {
 			m.released = make(chan struct{})

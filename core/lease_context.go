@@ -12,7 +12,8 @@ import (
 // ends when the lease can no longer be trusted, with cause [ErrLost], [ErrMaxHold]
 // or, after [Locker.Close], [ErrClosed] (see [context.Cause]). It ends with cause
 // [ErrSuperseded], while the lease stays valid, when a newer caller waits ([Newest]), and with
-// [ErrReleased] when the last hold of its locks is released. The context of a
+// [ErrReleased] when the last hold of its locks is released ([ErrHandedOver] where the lock was
+// handed over before). The context of a
 // re-entry ends with the lease that holds the lock.
 func (lease *Lease) Context() context.Context {
 	if lease == nil {
@@ -103,7 +104,7 @@ func (lease *Lease) end(cause error) {
 	lease.ended = endedByLoss
 	for how, err := range causes {
 		if err == cause { //nolint:errorlint // they are never wrapped here
-			lease.ended = ending(how) //nolint:gosec // there are six
+			lease.ended = ending(how) //nolint:gosec // there are seven
 		}
 	}
 	std := lease.std.Load()
@@ -124,12 +125,13 @@ const (
 	endedByMaxHold
 	endedByClose
 	endedBySuperseded
+	endedByHandOver
 )
 
 // causes are the causes of the context by its ending.
 var causes = [...]error{
 	endedByRelease: ErrReleased, endedByLoss: ErrLost, endedByMaxHold: ErrMaxHold, endedByClose: ErrClosed,
-	endedBySuperseded: ErrSuperseded,
+	endedBySuperseded: ErrSuperseded, endedByHandOver: ErrHandedOver,
 }
 
 // standard is a context of the standard library, and what ends it, if it is the

@@ -20,6 +20,7 @@ import (
 // that has no meaning in a place has another type, and does not compile there.
 type Option interface {
 	RequestOption
+	TakeOverOption
 	applyToCall(*config)
 }
 
@@ -48,6 +49,7 @@ type (
 func (o option) applyToLocker(c *config)        { o(c) }
 func (o option) applyToGuard(c *config)         { o(c) }
 func (o option) applyToCall(c *config)          { o(c) }
+func (o option) applyToTakeOver(c *config)      { o(c) }
 func (o requestOption) applyToLocker(c *config) { o(c) }
 func (o requestOption) applyToGuard(c *config)  { o(c) }
 func (o lockerOption) applyToLocker(c *config)  { o(c) }
@@ -64,6 +66,7 @@ type config struct {
 	ttl      time.Duration // fixed lease
 	waitSet  bool
 	kindSet  bool // by an option of this list
+	orLock   bool // of a call of TakeOver
 	standby  bool // the caller waits to lead
 	name     string
 	onLost   func(Loss)

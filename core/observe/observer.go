@@ -152,6 +152,8 @@ type Released struct {
 	Took time.Duration
 	// HandedOver says that the lock went to a waiter of this process.
 	HandedOver bool
+	// Ticket says that the lock was not freed: it is kept for a ticket (core.Lease.HandOver).
+	Ticket bool
 	// Lost describes the loss, if the release found that a lock was lost: another
 	// process may have held it since. It is nil if no lock was lost, or if
 	// [Observation.Lost] reports it. Of several locks it is the first by key.

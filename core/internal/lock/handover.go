@@ -22,22 +22,24 @@ import (
 // is newer.
 
 // HandOver ends the hold of w without giving the lock up: the store keeps it for the owner to, for ttl,
-// and returns the token of that owner. Refuse, unless nil, says that the hold goes on, since it cannot
+// and returns the token of that owner. refuse, unless nil, says that the hold goes on, since it cannot
 // be handed over or is lost already. Else the hold has ended. If the Err of the Released is not nil,
 // nothing is handed over: to and the former owner are released in the background. It uses only the
 // values of ctx.
 //
-// between is called when the hold has ended, before the request is sent.
-func (t *Table) HandOver(ctx context.Context, w *Waiter, to string, ttl time.Duration, between func()) (token int64, r Released, refuse error) {
+// claims is called when the hold is about to end, with the mutex of the shard held. If it returns
+// false, the hold is released at this moment, and not handed over.
+func (t *Table) HandOver(
+	ctx context.Context, w *Waiter, to string, ttl time.Duration, claims func() bool,
+) (token int64, r Released, refuse error) {
 	if refuse = t.settle(ctx, w); refuse != nil {
 		return 0, r, refuse
 	}
 	now := t.Clock.Now()
-	w.lock.shard.event(w.lock, func(fx *effects) { refuse = w.handOver(now, fx) })
+	w.lock.shard.event(w.lock, func(fx *effects) { refuse = w.handOver(now, claims, fx) })
 	if refuse != nil {
 		return 0, r, refuse
 	}
-	between()
 	own := w.own
 	sent := t.Clock.Now()
 	req := driver.AcquireRequest{
@@ -89,7 +91,7 @@ func (t *Table) settle(ctx context.Context, w *Waiter) error {
 }
 
 // handOver is the event that a hold ends, and that the lock is to be handed over.
-func (w *Waiter) handOver(now clock.Instant, fx *effects) error {
+func (w *Waiter) handOver(now clock.Instant, claims func() bool, fx *effects) error {
 	l, own := w.lock, w.own
 	switch {
 	case w.err != nil:
@@ -102,6 +104,8 @@ func (w *Waiter) handOver(now clock.Instant, fx *effects) error {
 		return fmt.Errorf("%w: %q is held as a shared lock, which other callers hold as well: it cannot be handed over", driver.ErrConfig, l.key)
 	case w.holds > 1:
 		return fmt.Errorf("%w: %q cannot be handed over while it has %d holds: release the others first", driver.ErrConfig, l.key, w.holds)
+	case !claims():
+		return ErrReleased
 	}
 	// From here no renewal touches the hold, as in release.
 	w.holds, w.state = 0, gone
