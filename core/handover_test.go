@@ -341,7 +341,9 @@ func TestATryOnItsWayMeetsATicket(t *testing.T) {
 					return memstore.Fault{}
 				})
 				waits := make(chan *core.Lease)
-				go func() { waits <- held(t, worker, t.Context(), "k") }()
+				for range 3 {
+					go func() { waits <- held(t, worker, t.Context(), "k") }()
+				}
 				synctest.Wait()
 				lease := takeOver(t, worker, ticket)
 				time.Sleep(10 * time.Second)
@@ -350,7 +352,9 @@ func TestATryOnItsWayMeetsATicket(t *testing.T) {
 				}
 				s.Intercept(nil)
 				release(t, lease)
-				release(t, <-waits)
+				for range 3 {
+					release(t, <-waits)
+				}
 			})
 		})
 	}

@@ -2,6 +2,7 @@ package core_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -19,13 +20,21 @@ import (
 // every way there is, while requests are late, lost, or executed without a reply. No caller
 // is granted what another caller still trusts, tokens grow, and in the end nothing is left.
 func TestLocksExcludeWhateverBecomesOfRequests(t *testing.T) {
+	total := map[string]int{}
 	for seed := range uint64(randomRuns) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				p := &places{T: t, random: rand.New(rand.NewPCG(seed, 2)), trusted: map[*core.Lease]string{}, had: map[int64]bool{}}
+				p := &places{
+					T: t, random: rand.New(rand.NewPCG(seed, 2)), trusted: map[*core.Lease]string{}, had: map[int64]bool{}, total: total,
+				}
 				p.run()
 			})
 		})
+	}
+	for _, how := range []string{"handed over", "taken over", "taken twice"} {
+		if total[how] < randomRuns {
+			t.Errorf("%d tickets are %s: the test shows little", total[how], how)
+		}
 	}
 }
 
@@ -43,6 +52,17 @@ type places struct {
 	last    map[string]int64       // by key, the token of the last exclusive holder
 	had     map[int64]bool         // tokens of permits
 	grants  map[string]int         // by how it was held
+	total   map[string]int         // likewise, of all runs
+	kept    []*kept
+}
+
+// kept is a lock that is kept for a ticket.
+type kept struct {
+	core.Ticket
+	how    string
+	until  time.Time
+	asked  bool // a caller has brought it
+	takers int
 }
 
 func (p *places) upTo(d time.Duration) time.Duration {
@@ -84,7 +104,7 @@ func (p *places) run() {
 		lockers = append(lockers, l)
 		for range 6 {
 			all.Go(func() {
-				for range 30 {
+				for range 40 {
 					p.use(l)
 				}
 			})
@@ -114,6 +134,9 @@ func (p *places) run() {
 	defer s.mu.Unlock()
 	for _, key := range s.watchers {
 		p.Errorf("%s is still watched", key)
+	}
+	for how, n := range p.grants {
+		p.total[how] += n
 	}
 	for _, how := range []string{"exclusive", "shared", "permit"} {
 		if p.grants[how] < 5 {
@@ -155,6 +178,10 @@ func (p *places) use(l *core.Locker) {
 	if p.one(4) {
 		take = func() (*core.Lease, error) { return l.TryLock(ctx, key, kind) }
 	}
+	if ticket := p.ticket(); ticket != nil && p.one(4) {
+		how = ticket.how
+		take = func() (*core.Lease, error) { return p.takeOver(ctx, l, ticket) }
+	}
 	held, err := take()
 	if err != nil {
 		return
@@ -172,7 +199,58 @@ func (p *places) use(l *core.Locker) {
 	p.mu.Lock()
 	delete(p.trusted, held)
 	p.mu.Unlock()
+	if how != "shared" && p.one(3) {
+		p.handOver(ctx, held, how)
+	}
 	_ = held.Release(ctx)
+}
+
+// handOver hands a lease over. Until a caller brings the ticket, nobody else may have the lock.
+func (p *places) handOver(ctx context.Context, held *core.Lease, how string) {
+	k := &kept{how: how, until: time.Now().Add(placesLease)}
+	var err error
+	if k.Ticket, err = held.HandOver(ctx, placesLease); err != nil {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.kept = append(p.kept, k)
+	p.grants["handed over"]++
+	if time.Now().Before(k.until) {
+		p.crowded(k.Key(), how, nil)
+	}
+}
+
+// ticket returns a ticket that was handed over lately; others may bring it, too.
+func (p *places) ticket() *kept {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.kept) == 0 {
+		return nil
+	}
+	return p.kept[len(p.kept)-1-p.random.IntN(min(3, len(p.kept)))]
+}
+
+func (p *places) takeOver(ctx context.Context, l *core.Locker, k *kept) (*core.Lease, error) {
+	p.mu.Lock()
+	k.asked = true
+	p.mu.Unlock()
+	lease, err := l.TakeOver(ctx, k.Ticket)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case err == nil:
+		p.grants["taken over"]++
+		if k.takers++; k.takers > 1 {
+			p.Errorf("%s: the ticket is taken over twice", k.Key())
+		}
+		if lease.Token() <= k.Token() {
+			p.Errorf("%s: token %d by a ticket with %d", k.Key(), lease.Token(), k.Token())
+		}
+	case errors.Is(err, core.ErrTicketTaken):
+		p.grants["taken twice"]++
+	}
+	return lease, err
 }
 
 // granted looks who else trusts a lease of the key.
@@ -188,17 +266,8 @@ func (p *places) granted(held *core.Lease, how string) {
 
 func (p *places) beside(held *core.Lease, key, how string) {
 	token, _ := held.TokenFor(key)
-	permits := 0
-	for other, kind := range p.trusted {
-		if !slices.Contains(other.Keys(), key) || other.Err() != nil || held.Err() != nil {
-			continue
-		}
-		if how == "exclusive" || kind == "exclusive" {
-			p.Errorf("%s: %s beside %s", key, how, kind)
-		}
-		if permits++; how == "permit" && permits >= placesMost {
-			p.Errorf("%s: %d permits of %d", key, permits+1, placesMost)
-		}
+	if held.Err() == nil {
+		p.crowded(key, how, held)
 	}
 	switch {
 	case token <= p.last[key]:
@@ -209,5 +278,28 @@ func (p *places) beside(held *core.Lease, key, how string) {
 		p.had[token] = true
 	case how == "exclusive":
 		p.last[key] = token
+	}
+}
+
+// crowded looks who has the lock besides a holder, or besides a ticket.
+func (p *places) crowded(key, how string, held *core.Lease) {
+	permits := 0
+	beside := func(kind string) {
+		if how == "exclusive" || kind == "exclusive" {
+			p.Errorf("%s: %s beside %s", key, how, kind)
+		}
+		if permits++; how == "permit" && permits >= placesMost {
+			p.Errorf("%s: %d permits of %d", key, permits+1, placesMost)
+		}
+	}
+	for other, kind := range p.trusted {
+		if slices.Contains(other.Keys(), key) && other.Err() == nil {
+			beside(kind)
+		}
+	}
+	for _, k := range p.kept {
+		if held != nil && k.Key() == key && !k.asked && time.Now().Before(k.until) {
+			beside(k.how)
+		}
 	}
 }

@@ -171,6 +171,15 @@ func (t Ticket) Key() string {
 	return t.t.key
 }
 
+// Token returns the fencing token under which the lock is kept: it is greater than the token of the lease
+// that was handed over, and smaller than the token of the lease that goes on. It is 0 for the zero value.
+func (t Ticket) Token() int64 {
+	if t.t == nil {
+		return 0
+	}
+	return t.t.token
+}
+
 // Expires returns until when the lock is kept, by the clock of the process that has made the ticket.
 // The store counts the time itself.
 func (t Ticket) Expires() time.Time {

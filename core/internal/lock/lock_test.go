@@ -710,3 +710,20 @@ func TestATryThatAPlaceOfItsProcessMayHaveRefusedAsksAgainAtOnce(t *testing.T) {
 		t.Errorf("after it: %+v", s)
 	}
 }
+
+// A caller of the process has taken the lock over while a try for a permit was on its way. The waiter
+// that may ask next was woken after each event, and by that event again.
+func TestNoWaiterMayAskForAPermitWhileTheProcessHasTheLock(t *testing.T) {
+	table := NewTable(nil, time.Second, 1)
+	l := &lock{shard: &table.shards[0], key: "k", phase: acquiring, asking: 1, acq: &acquisition{kind: driver.Permit}}
+	for range 2 {
+		l.push(&Waiter{Terms: &Terms{Kind: driver.Permit, AtMost: 8, Wait: -1}})
+	}
+	l.first.marks |= asking
+	if w := l.nextToAsk(); w != l.last() {
+		t.Fatalf("%v may ask; want the second waiter", w)
+	}
+	if l.phase = held; l.nextToAsk() != nil {
+		t.Error("a waiter may ask while the process has the lock")
+	}
+}

@@ -24,7 +24,8 @@ const mostTries = 64
 // takes the process out of the list.
 func (l *lock) nextToAsk() *Waiter {
 	acq := l.acq
-	if l.asking == 0 || l.strays != 0 || l.declining > 0 || acq.kind != driver.Permit || acq.tryAt != 0 || acq.failed != nil ||
+	if l.phase != acquiring || l.asking == 0 || l.strays != 0 || l.declining > 0 ||
+		acq.kind != driver.Permit || acq.tryAt != 0 || acq.failed != nil ||
 		l.asking >= acq.window() {
 		return nil
 	}
