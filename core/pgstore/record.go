@@ -229,6 +229,8 @@ func (s *Store) storeInterim(ctx context.Context, q querier, ask record.CommitRe
 		switch {
 		case err != nil:
 			return to, err
+		case (!r.token.Valid || r.expired.Bool) && wait == "":
+			return to, errGone
 		case !r.token.Valid || r.expired.Bool:
 			to.State = record.StateUnknown
 		case r.ticket && r.state.String == "c": // it has just been changed
