@@ -63,19 +63,29 @@ func (w *world) life(s *redisstore.Store, rdb redis.Cmdable, name string) []step
 			return err
 		}
 	}
-	claim := func(id, token string, state record.State, generation int64) func() error {
+	asking := func(ask func() record.ClaimRequest, state record.State, generation int64) func() error {
 		return func() error {
-			rep, err := s.Claim(ctx, w.claim(id, token))
+			rep, err := s.Claim(ctx, ask())
 			if err == nil && (rep.State != state || rep.Generation != generation) {
 				err = fmt.Errorf("state %d, generation %d", rep.State, rep.Generation)
 			}
 			return err
 		}
 	}
+	claim := func(id, token string, state record.State, generation int64) func() error {
+		return asking(func() record.ClaimRequest { return w.claim(id, token) }, state, generation)
+	}
+	take := func(id, token, ticket string, state record.State, generation int64) func() error {
+		return asking(func() record.ClaimRequest {
+			ask := w.claim(id, token)
+			ask.Ticket, ask.Look = ticket, ticket == ""
+			return ask
+		}, state, generation)
+	}
 	commit := func(id, token string, generation int64) func() error {
 		return func() error {
 			rep, err := s.Commit(ctx, record.CommitRequest{
-				ID: id, Token: token, Fingerprint: sha256.Sum256(nil), Generation: generation,
+				ID: id, Token: token, Fingerprint: sha256.Sum256(nil), Generation: generation, Interim: generation == 0,
 				Response: []byte("response"), Retention: time.Hour, Tombstone: time.Hour, Deadline: w.deadline(),
 			})
 			if err == nil && rep.State != record.StateGranted {
@@ -89,15 +99,18 @@ func (w *world) life(s *redisstore.Store, rdb redis.Cmdable, name string) []step
 			return s.Abandon(ctx, record.AbandonRequest{ID: id, Token: token, Deadline: w.deadline()})
 		}
 	}
-	mark := func(id, token string) func() error {
+	note := func(id, token string, handOver bool) func() error {
 		return func() error {
-			return s.Mark(ctx, record.MarkRequest{ID: id, Token: token, Lease: w.Holds(), Retention: time.Hour, Deadline: w.deadline()})
+			return s.Mark(ctx, record.MarkRequest{
+				ID: id, Token: token, Lease: w.Holds(), Retention: time.Hour, HandOver: handOver, Deadline: w.deadline(),
+			})
 		}
 	}
+	mark := func(id, token string) func() error { return note(id, token, false) }
 	lapse := func(id string) func() error {
 		return func() error { return rdb.HSet(ctx, w.record(id), "u", 1).Err() }
 	}
-	paid, failed, lost := "paid-"+name, "failed-"+name, "lost-"+name
+	paid, failed, lost, given := "paid-"+name, "failed-"+name, "lost-"+name, "given-"+name
 	return []step{
 		{part: "locks", name: "acquire", grows: true, do: acquire(lock, "a:1", driver.Exclusive, true)},
 		{part: "locks", name: "acquire what is held", do: acquire(lock, "b:1", driver.Exclusive, false)},
@@ -138,6 +151,18 @@ func (w *world) life(s *redisstore.Store, rdb redis.Cmdable, name string) []step
 				ID: lost, Token: "d", Response: []byte("response"), Retention: time.Hour, Tombstone: time.Hour, Deadline: w.deadline(),
 			})
 		}},
+		{part: "records", name: "claim for the fifth time", grows: true, do: claim(given, "a", record.StateGranted, 1)},
+		{part: "records", name: "hand over", grows: true, do: note(given, "a", true)},
+		{part: "records", name: "store an interim answer", grows: true, do: commit(given, "a", 0)},
+		{part: "records", name: "claim what is handed over", do: claim(given, "b", record.StateInFlight, 0)},
+		{part: "records", name: "take with a ticket", grows: true, do: take(given, "b", "a", record.StateGranted, 1)},
+		{part: "records", name: "take what is taken", do: take(given, "c", "a", record.StateInFlight, 0)},
+		{part: "records", name: "look", do: take(given, "", "", record.StateInFlight, 0)},
+		{part: "records", name: "give back to the ticket", do: abandon(given, "b")},
+		{part: "records", name: "take again", grows: true, do: take(given, "d", "a", record.StateGranted, 1)},
+		{part: "records", name: "take over from a job", grows: true, do: claim(given, "e", record.StateGranted, 2), first: lapse(given)},
+		{part: "records", name: "hand over again", grows: true, do: note(given, "e", true)},
+		{part: "records", name: "take the ticket back", do: abandon(given, "e")},
 		{part: "records", name: "forget", once: true, do: func() error { return s.Forget(ctx, lost) }},
 
 		{part: "lockers", name: "announce", grows: true, once: true, do: func() error {

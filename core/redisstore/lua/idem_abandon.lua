@@ -13,17 +13,16 @@
 -- there is no claim of the token, or its interim response is stored.
 local r = redis.call('HMGET', KEYS[1], 't', 's', 'w', 'g', 'h')
 local ticket = r[5]
-if r[1] ~= ARGV[1] or r[2] ~= 'c' or ticket == ARGV[1] and redis.call('HEXISTS', KEYS[1], 'r') == 1 then
+if r[1] ~= ARGV[1] or r[2] ~= 'c' or ticket == ARGV[1] and (redis.call('HGET', KEYS[1], 'r') or '') ~= '' then
 	return 'lost'
 end
 local generation = tonumber(r[4]) or 1
-if ticket and ticket ~= ARGV[1] then
+if ticket and ticket ~= '-' and ticket ~= ARGV[1] then
 	redis.call('PEXPIRE', KEYS[1], 1, 'GT') -- shortens nothing
 	redis.call('HSET', KEYS[1], 't', '-', 'g', string.format('%.0f', generation - 1))
 elseif generation > 1 then
 	redis.call('PEXPIRE', KEYS[1], 1, 'GT') -- shortens nothing
-	redis.call('HSET', KEYS[1], 't', '-', 'g', string.format('%.0f', generation - 1), 'u', '0')
-	redis.call('HDEL', KEYS[1], 'h')
+	redis.call('HSET', KEYS[1], 't', '-', 'g', string.format('%.0f', generation - 1), 'u', '0', 'h', '-')
 else
 	redis.call('DEL', KEYS[1])
 end

@@ -4,8 +4,9 @@
 --                 up; the one before it lapsed), f fingerprint, g generation, s state
 --                 (c claimed, d done, x done without its response), u end of the
 --                 lease in ms, m the effect may have happened, w a duplicate waits,
---                 h ticket: the token of the attempt that handed the claim over,
---                 r response; of a claim, the interim response
+--                 h ticket: the token of the attempt that handed the claim over (- after
+--                 another attempt has the claim), r response; of a claim, the interim
+--                 response, if it is not empty
 -- KEYS[2] tombstone, only where there may be one
 -- ARGV[1] token
 -- ARGV[2] fingerprint
@@ -78,7 +79,7 @@ if not ends then
 	return {'claim', 'damaged'}
 elseif time < ends then
 	local listed = 0
-	if r[4] then
+	if r[4] and r[4] ~= '' then
 		return {'claim', 'in-flight', ends - time, 0, r[4]}
 	end
 	if ARGV[6] == '1' then
@@ -93,7 +94,7 @@ if r[2] or ARGV[5] == '1' then
 end
 redis.call('HSET', KEYS[1], 't', ARGV[1], 'g', text(generation + 1), 'u', text(time + ARGV[3]))
 if r[3] then
-	redis.call('HDEL', KEYS[1], 'h', 'r')
+	redis.call('HSET', KEYS[1], 'h', '-', 'r', '')
 end
 redis.call('PEXPIRE', KEYS[1], ARGV[4], 'GT')
 return {'claim', 'granted', generation + 1}

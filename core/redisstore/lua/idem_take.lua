@@ -37,7 +37,7 @@ local time = t[1] * 1000 + math.floor(t[2] / 1000)
 local free = not look and (token == ticket or token == '-') -- never taken, or given up
 if not free then
 	if time < ends then
-		return {'claim', 'in-flight', ends - time, 0, look and r[9] or nil}
+		return {'claim', 'in-flight', ends - time, 0, look and r[9] ~= '' and r[9] or nil}
 	elseif r[7] or ARGV[5] == '1' then
 		return {'claim', 'unknown'}
 	end
