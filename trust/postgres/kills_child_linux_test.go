@@ -44,6 +44,7 @@ type orders struct {
 // The variants.
 const (
 	inTransaction  = "PostgreSQL, in the transaction"
+	byJob          = "PostgreSQL, handed over to a job"
 	ownTransaction = "PostgreSQL, a commit of its own"
 	onRedis        = "Redis"
 	onRedisMarked  = "Redis, marked"
@@ -136,7 +137,7 @@ func (p payer) endpoint(db *sql.DB) (http.Handler, error) {
 	case inTransaction:
 		store, err = pgstore.New(db)
 		options = append(options, idempotency.Transactional())
-	case ownTransaction:
+	case byJob, ownTransaction:
 		store, err = pgstore.New(db)
 	case onRedis, onRedisMarked:
 		store, err = redisstore.New(redis.NewClient(&redis.Options{Addr: p.Redis}))
@@ -158,6 +159,10 @@ func (p payer) endpoint(db *sql.DB) (http.Handler, error) {
 	engine, err := idempotency.New(crashing{store, p}, options...)
 	if err != nil {
 		return nil, err
+	}
+	if p.Variant == byJob {
+		handler = p.accept
+		go p.work(db, engine)
 	}
 	return httplock.Idempotent(engine)(handler), nil
 }

@@ -15,8 +15,8 @@ import (
 //
 // The engine calls one of the two methods, once, after the handler has ended.
 type Unit interface {
-	// Commit stores the response in the record, as [Store.Commit] does, and commits
-	// the transaction. req has no Release. If the record is another token's, Commit
+	// Commit stores the response in the record, as [Store.Commit] does (also an interim one), and
+	// commits the transaction. req has no Release. If the record is another token's, Commit
 	// rolls back, and the reply tells what there is.
 	//
 	// After an error that matches [ErrRolledBack] the transaction has had no effect
