@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"sync"
 	"testing"
@@ -104,6 +105,33 @@ func TestRequestsThatWaitTogetherShareATransaction(t *testing.T) {
 		}
 		if len(s.batches) != under+3 || sizes[1] != under || sizes[most] != 3 {
 			t.Errorf("the requests went as %v", sizes)
+		}
+	})
+}
+
+// Callers that had their answers together ask together again. If the first of them took a
+// transaction for its request alone, the others would wait for its answer.
+//
+//nolint:paralleltest // it sets the number of processors
+func TestCallersThatHadTheirAnswersTogetherShareTheNextTransaction(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	synctest.Test(t, func(t *testing.T) {
+		const callers, each = 16, 20
+		s := &sender{}
+		l := &lanes{send: s.send}
+		var all sync.WaitGroup
+		for i := range callers {
+			all.Go(func() {
+				for range each {
+					if _, err := l.commit(t.Context(), writes(fmt.Sprint(i))); err != nil {
+						t.Error(err)
+					}
+				}
+			})
+		}
+		all.Wait()
+		if n := len(s.batches); n > 2*each {
+			t.Errorf("%d callers needed %d transactions for %d requests each; want at most %d", callers, n, each, 2*each)
 		}
 	})
 }

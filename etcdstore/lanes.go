@@ -3,6 +3,7 @@ package etcdstore
 import (
 	"context"
 	"fmt"
+	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -78,9 +79,13 @@ func (l *lanes) commit(ctx context.Context, txn casstore.Txn) (casstore.Answer, 
 	return casstore.Answer{}, context.Cause(ctx)
 }
 
-// serve sends waiting requests, until none waits.
+// serve sends waiting requests, until none waits. Callers that are ready to run go first, among them
+// those with an answer to the last transaction: a request that comes a moment later would
+// wait for the next transaction, or need a separate one.
 func (l *lanes) serve() {
 	for {
+		runtime.Gosched()
+		runtime.Gosched() // after one, another processor can go on here before any of the callers
 		l.mu.Lock()
 		batch := l.next()
 		if len(batch) == 0 {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"runtime"
 	"slices"
 	"sync"
 	"testing"
@@ -95,6 +96,33 @@ func TestRequestsThatWaitTogetherShareATransaction(t *testing.T) {
 		}
 		if sizes := w.sizes(); len(w.batches) != under+3 || sizes[1] != under || sizes[most] != 3 {
 			t.Errorf("100 requests went as %v", sizes)
+		}
+	})
+}
+
+// Callers that had their answers together ask together again. If the first of them took a
+// transaction for its request alone, the others would wait for its answer.
+//
+//nolint:paralleltest // it sets the number of processors
+func TestCallersThatHadTheirAnswersTogetherShareTheNextTransaction(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	synctest.Test(t, func(t *testing.T) {
+		const callers, each = 16, 20
+		w := &wire{}
+		l, r := &lanes{send: w.send}, &root{name: "r"}
+		var all sync.WaitGroup
+		for i := range callers {
+			all.Go(func() {
+				for range each {
+					if o := l.multi(t.Context(), r, 1, plan{steps: sets(fmt.Sprint("r/", i), 1)}); o.err != nil {
+						t.Error(o.err)
+					}
+				}
+			})
+		}
+		all.Wait()
+		if n := len(w.batches); n > 2*each {
+			t.Errorf("%d callers needed %d transactions for %d requests each; want at most %d", callers, n, each, 2*each)
 		}
 	})
 }

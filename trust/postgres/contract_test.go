@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -117,17 +118,23 @@ func free(tb testing.TB, s driver.Store, key, owner string) error {
 	return err
 }
 
-func TestALockAndItsReleaseAreTwoStatements(t *testing.T) {
-	t.Parallel()
+// counting returns a store, and the count of its statements.
+func counting(t *testing.T) (*pgstore.Store, *atomic.Int64) {
+	t.Helper()
 	_, dsn := tables(t)
-	var sent atomic.Int64
+	sent := new(atomic.Int64)
 	db := (&wire{sending: func(text []byte) error {
 		if isStatement(text) && !bytes.Contains(text, []byte("pg_relation_size")) { // once a second
 			sent.Add(1)
 		}
 		return nil
 	}}).through(t, dsn)
-	s := newStore(t, db)
+	return newStore(t, db), sent
+}
+
+func TestALockAndItsReleaseAreTwoStatements(t *testing.T) {
+	t.Parallel()
+	s, sent := counting(t)
 	for range 2 {
 		before := sent.Load()
 		if rep := take(t, s, "k", "o"); !rep.Granted {
@@ -139,6 +146,35 @@ func TestALockAndItsReleaseAreTwoStatements(t *testing.T) {
 		if n := sent.Load() - before; n != 2 {
 			t.Errorf("a lock and its release took %d statements", n)
 		}
+	}
+}
+
+// Callers that had their answers together ask together again. If the first of them took a
+// statement for its request alone, the others would wait for its answer.
+//
+//nolint:paralleltest // it sets the number of processors
+func TestCallersThatHadTheirAnswersTogetherShareTheNextStatement(t *testing.T) {
+	s, sent := counting(t)
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	const callers, pairs = 16, 20
+	before := sent.Load()
+	var all sync.WaitGroup
+	for g := range callers {
+		all.Go(func() {
+			for i := range pairs {
+				key, owner := fmt.Sprint("k", g), fmt.Sprint("o", i)
+				if rep, err := s.Acquire(t.Context(), driver.AcquireRequest{Key: key, Owner: owner, TTL: time.Hour}); err != nil || !rep.Granted {
+					t.Errorf("%+v, %v", rep, err)
+				}
+				if err := free(t, s, key, owner); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	all.Wait()
+	if n := sent.Load() - before; n > callers*pairs/2 {
+		t.Errorf("%d pairs of lock and release took %d statements; want at most %d", callers*pairs, n, callers*pairs/2)
 	}
 }
 

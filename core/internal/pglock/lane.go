@@ -3,6 +3,7 @@ package pglock
 import (
 	"context"
 	"database/sql"
+	"runtime"
 	"slices"
 	"sync"
 	"time"
@@ -104,6 +105,7 @@ func (w *worker) run() {
 	timer := time.NewTimer(workerLinger)
 	defer timer.Stop()
 	for {
+		w.lane.gather()
 		switch w.lane.next(w) {
 		case ends:
 			return
@@ -118,6 +120,17 @@ func (w *worker) run() {
 			}
 		}
 	}
+}
+
+// gather lets the callers go first that are ready to run, among them those with an answer to the
+// last statement: a request that comes a moment later would wait for the next statement, or
+// need a separate one. Renewals come together, and wait for nobody.
+func (l *lane) gather() {
+	if l == &l.store.renewals {
+		return
+	}
+	runtime.Gosched()
+	runtime.Gosched() // after one, another processor can go on here before any of the callers
 }
 
 // step is what a worker does next.

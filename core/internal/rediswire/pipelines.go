@@ -295,8 +295,9 @@ func (q *pipelines) run(p *pipeline) {
 
 // gather lets the callers go first that had their replies together: their next requests can
 // leave together too. If the first of them left alone, the others would wait for its reply.
+// Renewals come together, and wait for nobody.
 func (q *pipelines) gather(p *pipeline) {
-	if len(p.batch) < 2 {
+	if q.bounded || len(p.batch) < 2 {
 		return
 	}
 	for range 2 { // after one, another processor can go on here before any of the callers
