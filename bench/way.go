@@ -37,6 +37,7 @@ type parcel struct {
 func relayAll(listener net.Listener, server string, way time.Duration) {
 	parcels := make(chan parcel, 1<<16)
 	go func() {
+		punctual()
 		for p := range parcels {
 			occupy(time.Until(p.due))
 			if p.data == nil {
