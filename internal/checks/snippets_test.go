@@ -243,7 +243,26 @@ func pay(ctx context.Context, amount int64) error {
 	return bank.Transfer(ctx, amount, idempotency.DownstreamKey(ctx))
 }
 
-// Of docs/jobs.md.
+// Of docs/across-services.md: the lock of a handler goes on in a worker.
+func _(
+	ctx context.Context, locker *core.Locker, r *http.Request, lease *core.Lease, text string, send func(context.Context, string) error,
+) error {
+	{
+		ticket, err := core.HandOver(r.Context(), time.Minute) // the lock of the guard; or lease.HandOver
+		if err == nil {
+			err = send(r.Context(), ticket.Text()) // a secret of at most 300 bytes
+		}
+		_ = err
+	}
+	ticket, err := core.ParseTicket(text)
+	if err == nil {
+		lease, err = locker.TakeOver(ctx, ticket, core.OrLock())
+	}
+	_ = lease
+	return err
+}
+
+// Of docs/across-services.md: a message that is delivered again.
 func _(
 	ctx context.Context, engine *idempotency.Engine, retryIn func(time.Duration) error, sendReports func(context.Context) error,
 	charge func(ctx context.Context, order string) (string, error),
@@ -290,7 +309,7 @@ func _(ctx context.Context, err error) context.Context {
 	return ctx
 }
 
-// Of docs/idempotency-clients.md: calls of several goroutines.
+// Of docs/across-services.md: calls of several goroutines.
 func _(ctx context.Context, items []item, reserve func(context.Context, item) error) {
 	var group tasks
 	var order struct{ Items []item }
