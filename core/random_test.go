@@ -205,7 +205,7 @@ func (p *places) use(l *core.Locker) {
 	_ = held.Release(ctx)
 }
 
-// handOver hands a lease over. Until a caller brings the ticket, nobody else may have the lock.
+// handOver hands a lease over. Until a caller brings the ticket, no other caller may have the lock.
 func (p *places) handOver(ctx context.Context, held *core.Lease, how string) {
 	k := &kept{how: how, until: time.Now().Add(placesLease)}
 	var err error

@@ -28,7 +28,7 @@ var (
 )
 
 // Ticket is the right to go on with a request that was handed over ([HandOver]). It is a text
-// for a message or a row, of at most 300 bytes. Whoever has the text can take the claim and
+// for a message or a row, of at most 300 bytes. A caller with the text can take the claim and
 // answer the request, so String, and the value in a log of log/slog, do not show it:
 // [Ticket.MarshalText] does. The zero value is no ticket, and its text is empty. Tickets can be
 // compared with ==.
