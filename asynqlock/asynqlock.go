@@ -23,7 +23,10 @@ func Idempotent(engine *idempotency.Engine, opts ...Option) asynq.MiddlewareFunc
 	o := newOptions(opts)
 	return func(next asynq.Handler) asynq.Handler {
 		return asynq.HandlerFunc(func(ctx context.Context, task *asynq.Task) error {
-			ctx = once.Received(ctx, task.Headers())
+			ctx, err := once.Received(ctx, task.Headers())
+			if err != nil {
+				return fmt.Errorf("%w: %w", asynq.SkipRetry, err)
+			}
 			calls := append([]once.Option{once.Metadata(task.Headers()), once.Codec(marshal, unmarshal)}, o.with...)
 			revoked, err := once.Do(ctx, engine, o.key(ctx, task), task, func(ctx context.Context, task *asynq.Task) (string, error) {
 				return result(next.ProcessTask(ctx, task))
@@ -86,7 +89,9 @@ func Guard(rule *core.Guard) asynq.MiddlewareFunc {
 	}
 	return func(next asynq.Handler) asynq.Handler {
 		return asynq.HandlerFunc(func(ctx context.Context, task *asynq.Task) (err error) {
-			ctx = once.Received(ctx, task.Headers())
+			if ctx, err = once.Received(ctx, task.Headers()); err != nil {
+				return fmt.Errorf("%w: %w", asynq.SkipRetry, err)
+			}
 			request := &adapter.Message{
 				Name: task.Type(), Metadata: task.Headers(), Payload: task.Payload(), Source: task, Lookup: ctx.Value,
 			}

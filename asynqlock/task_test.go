@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/hibiken/asynq"
 	"go.opentelemetry.io/otel/trace"
@@ -15,11 +16,6 @@ import (
 	"github.com/interlock-go/interlock/core/observe"
 	"github.com/interlock-go/interlock/core/reason"
 )
-
-// text is a ticket.
-type text string
-
-func (t text) MarshalText() ([]byte, error) { return []byte(t), nil }
 
 // A process can die after it has enqueued a task and before it has stored that. The attempt after
 // that enqueues the task again, and it is carried out once.
@@ -52,13 +48,21 @@ func TestATaskTakesWhatGoesAlong(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = lease.Release(t.Context()) }()
+	handed, err := w.locker.Lock(t.Context(), "account/7")
+	if err != nil {
+		t.Fatal(err)
+	}
+	lock, err := handed.HandOver(t.Context(), time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
 	mine := map[string]string{"account": "42"}
-	task, err := asynqlock.NewTask(lease.Context(), "charge", []byte("30 EUR"), mine, once.Along{Lock: text("lock"), Claim: text("claim"), Fences: true})
+	task, err := asynqlock.NewTask(lease.Context(), "charge", []byte("30 EUR"), mine, once.Along{Lock: lock, Fences: true})
 	if err != nil {
 		t.Fatal(err)
 	}
 	want := map[string]string{
-		"account": "42", "Interlock-Lock-Ticket": "lock", "Interlock-Claim-Ticket": "claim",
+		"account": "42", "Interlock-Lock-Ticket": lock.Text(),
 		"traceparent":     "00-01000000000000000000000000000000-0200000000000000-01",
 		core.FencesHeader: fmt.Sprint("account/42=", lease.Token()),
 	}
@@ -107,5 +111,36 @@ func TestATaskOfAnOutdatedHolderIsArchived(t *testing.T) {
 	var refused *once.RefusedError
 	if !errors.As(err, &refused) || refused.Refusal.Reason != reason.StaleToken || !errors.Is(err, asynq.SkipRetry) || runs != 1 {
 		t.Errorf("%v after %d runs; want %s, archived", err, runs, reason.StaleToken)
+	}
+}
+
+// The rule of a consumer goes on with the lock that its task came with.
+func TestARuleGoesOnWithTheLockOfItsTask(t *testing.T) {
+	w := newWorld(t)
+	lease, err := w.locker.Lock(t.Context(), "account/42")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ticket, err := lease.HandOver(t.Context(), time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	runs := 0
+	h := asynqlock.Guard(core.Serialize(w.locker, "account/{account}", core.Wait(0)))(asynq.HandlerFunc(func(context.Context, *asynq.Task) error {
+		runs++
+		return nil
+	}))
+	task, err := asynqlock.NewTask(t.Context(), "charge", nil, map[string]string{"account": "42"}, once.Along{Lock: ticket})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 { // the second delivery locks in turn
+		if err := h.ProcessTask(t.Context(), task); err != nil {
+			t.Errorf("%v; want the lock of the task", err)
+		}
+	}
+	err = h.ProcessTask(t.Context(), asynq.NewTaskWithHeaders("charge", nil, map[string]string{"account": "42", once.LockTicket: "cut"}))
+	if !errors.Is(err, core.ErrTicket) || !errors.Is(err, asynq.SkipRetry) || runs != 2 {
+		t.Errorf("with a ticket that was cut: %v after %d runs; want it archived", err, runs)
 	}
 }

@@ -200,9 +200,17 @@ func (l *Locker) TakeOver(ctx context.Context, by Ticket, opts ...TakeOverOption
 	if err != nil {
 		return nil, err
 	}
-	lease, err := l.takeOver(ctx, by.t, c)
-	if c.orLock && (errors.Is(err, ErrTicketTaken) || errors.Is(err, ErrTicketRanOut) || errors.Is(err, errTooOld)) {
-		return l.lockOne(ctx, by.t.key, c)
+	if c.orLock {
+		return l.takeOverOrLock(ctx, by.t, c)
+	}
+	return l.takeOver(ctx, by.t, c)
+}
+
+// takeOverOrLock is takeOver with [OrLock].
+func (l *Locker) takeOverOrLock(ctx context.Context, t *ticket, c *config) (*Lease, error) {
+	lease, err := l.takeOver(ctx, t, c)
+	if errors.Is(err, ErrTicketTaken) || errors.Is(err, ErrTicketRanOut) || errors.Is(err, errTooOld) {
+		return l.lockOne(ctx, t.key, c)
 	}
 	return lease, err
 }
@@ -222,17 +230,23 @@ func (l *Locker) takeOverConfig(by Ticket, opts []TakeOverOption) (*config, erro
 	if err := c.finish(&l.base); err != nil {
 		return nil, err
 	}
-	space, err := l.space()
-	switch {
-	case err != nil:
-		return nil, err
-	case by.t == nil:
+	if by.t == nil {
 		return nil, fmt.Errorf("%w: there is none", ErrTicket)
-	case by.t.space != hashOfSpace(space):
-		return nil, fmt.Errorf("%w: it is of another store, or of another prefix or database, than %s", ErrTicket, space)
+	}
+	if err := l.keeps(by.t); err != nil {
+		return nil, err
 	}
 	c.terms.Kind, c.terms.AtMost = by.t.kind(), by.t.permits
 	return &c, l.serves(&c)
+}
+
+// keeps returns an error for a ticket of another store.
+func (l *Locker) keeps(t *ticket) error {
+	space, err := l.space()
+	if err == nil && t.space != hashOfSpace(space) {
+		err = fmt.Errorf("%w: it is of another store, or of another prefix or database, than %s", ErrTicket, space)
+	}
+	return err
 }
 
 // errTooOld says that the store cannot know any more whether a ticket was taken over.

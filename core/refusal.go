@@ -51,6 +51,10 @@ func ReasonOf(ctx context.Context, err error) reason.Reason {
 		return ""
 	case errors.Is(err, ErrHeldByCaller): // the cause of a wait that ended, joined with other errors
 		return reason.HeldByCaller
+	case errors.Is(err, ErrTicketRevoked):
+		return reason.StaleToken
+	case errors.Is(err, ErrTicket): // of another store, which may have lost the lock
+		return reason.Misconfigured
 	case errors.Is(err, errStaleToken): // before ErrLost, which the fence's error matches
 		return reason.StaleToken
 	case errors.Is(err, errTokenMissing):

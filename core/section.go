@@ -217,6 +217,9 @@ func (p Prepared) Enter(ctx context.Context) (Section, *Refusal) {
 
 // lock takes the locks of a request.
 func (g *Guard) lock(ctx context.Context, p Prepared, c *config) (*Lease, error) {
+	if t := broughtFor(ctx, p.keys, c); t != nil {
+		return g.locker.goOn(ctx, t, c)
+	}
 	held := parseCallers(p.req.Header(HeldHeader))
 	if held == nil {
 		return g.locker.lockWith(ctx, p.keys, c)

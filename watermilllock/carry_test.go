@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"testing"
 	"time"
 
@@ -12,21 +14,13 @@ import (
 
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/idempotency"
+	"github.com/interlock-go/interlock/core/idempotency/endpoint"
 	"github.com/interlock-go/interlock/core/idempotency/once"
 	"github.com/interlock-go/interlock/core/observe"
 	"github.com/interlock-go/interlock/core/reason"
+	"github.com/interlock-go/interlock/httplock"
 	"github.com/interlock-go/interlock/watermilllock"
 )
-
-// text is a ticket.
-type text string
-
-func (t text) MarshalText() ([]byte, error) {
-	if t == "bad" {
-		return nil, errors.New("bad")
-	}
-	return []byte(t), nil
-}
 
 // A process can die after it has sent a message and before it has stored that. The attempt after
 // that sends the message again.
@@ -62,6 +56,8 @@ func TestAMessageTakesWhatGoesAlong(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = lease.Release(t.Context()) }()
+	lock, claim := w.tickets("account/7")
+	claimText, _ := claim.MarshalText()
 	for name, c := range map[string]struct {
 		ctx   context.Context
 		along once.Along
@@ -69,8 +65,7 @@ func TestAMessageTakesWhatGoesAlong(t *testing.T) {
 	}{
 		"nothing":                      {t.Context(), once.Along{}, message.Metadata{}},
 		"the trace":                    {lease.Context(), once.Along{}, message.Metadata{"traceparent": "00-01000000000000000000000000000000-0200000000000000-01"}},
-		"tickets":                      {t.Context(), once.Along{Lock: text("lock"), Claim: text("claim")}, message.Metadata{"Interlock-Lock-Ticket": "lock", "Interlock-Claim-Ticket": "claim"}},
-		"tickets of the zero value":    {t.Context(), once.Along{Lock: text(""), Claim: text("")}, message.Metadata{}},
+		"tickets":                      {t.Context(), once.Along{Lock: lock, Claim: claim}, message.Metadata{"Interlock-Lock-Ticket": lock.Text(), "Interlock-Claim-Ticket": string(claimText)}},
 		"fences outside of a lock":     {t.Context(), once.Along{Fences: true}, message.Metadata{}},
 		"fences of the locks, a trace": {lease.Context(), once.Along{Fences: true}, message.Metadata{"traceparent": "00-01000000000000000000000000000000-0200000000000000-01", core.FencesHeader: fmt.Sprint("account/42=", lease.Token())}},
 	} {
@@ -79,9 +74,6 @@ func TestAMessageTakesWhatGoesAlong(t *testing.T) {
 		if err != nil || fmt.Sprint(msg.Metadata) != fmt.Sprint(c.want) || msg.UUID != "mine" {
 			t.Errorf("%s: %v, %s %v; want %v", name, err, msg.UUID, msg.Metadata, c.want)
 		}
-	}
-	if err := watermilllock.Carry(t.Context(), "settlements", message.NewMessage("", nil), once.Along{Lock: text("bad")}); err == nil {
-		t.Error("a ticket without a text was sent")
 	}
 	msg := message.NewMessage("mine", nil)
 	if err := watermilllock.Carry(idempotency.WithKey(t.Context(), "order-7"), "settlements", msg, once.Along{}); err != nil || msg.UUID != "order-7" {
@@ -148,5 +140,57 @@ func TestTheContextOfAHandlerKnowsTheProducerOfItsMessage(t *testing.T) {
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
+	}
+}
+
+// tickets hands a lock and a request over, as a handler does that answers 202.
+func (w *world) tickets(key string) (lock core.Ticket, claim idempotency.Ticket) {
+	w.Helper()
+	rule := core.Serialize(w.locker, key)
+	h := httplock.Idempotent(w.engine.With(idempotency.Under(rule)))(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		var errs [2]error
+		lock, errs[0] = core.HandOver(r.Context(), time.Hour)
+		claim, errs[1] = idempotency.HandOver(r.Context(), time.Hour)
+		if err := errors.Join(errs[:]...); err != nil {
+			w.Error(err)
+		}
+		rw.WriteHeader(http.StatusAccepted)
+	}))
+	r := httptest.NewRequestWithContext(w.Context(), http.MethodPost, "/payments", nil)
+	r.Header.Set(idempotency.KeyHeader, "order-17")
+	h.ServeHTTP(httptest.NewRecorder(), r)
+	return lock, claim
+}
+
+// A message with a ticket is delivered twice, as after a crash of its consumer. The rule of the
+// consumer goes on with the lock, and the job answers the request.
+func TestAConsumerGoesOnWithTheLockAndTheRequestOfItsMessage(t *testing.T) {
+	w := newWorld(t)
+	lock, claim := w.tickets("account/42")
+	msg := message.NewMessage("1", nil)
+	msg.Metadata.Set("account", "42")
+	if err := watermilllock.Carry(t.Context(), "settlements", msg, once.Along{Lock: lock, Claim: claim}); err != nil {
+		t.Fatal(err)
+	}
+	var tokens []int64
+	h := watermilllock.Guard(core.Serialize(w.locker, "account/{account}", core.Wait(0)))(func(msg *message.Message) ([]*message.Message, error) {
+		tokens = append(tokens, core.LeaseFromContext(msg.Context()).Token())
+		var claim idempotency.Ticket
+		if err := claim.UnmarshalText([]byte(msg.Metadata[once.ClaimTicket])); err != nil {
+			return nil, err
+		}
+		err := w.engine.TakeOver(msg.Context(), claim, func(context.Context) (endpoint.Response, error) {
+			return endpoint.Response{Status: http.StatusCreated}, nil
+		})
+		return nil, err
+	})
+	_, first := h(msg)
+	_, second := h(msg)
+	if first != nil || !errors.Is(second, idempotency.ErrTicketFinished) || len(tokens) != 2 || tokens[0] <= lock.Token() || tokens[1] <= tokens[0] {
+		t.Errorf("%v, then %v, under the tokens %v after %d; want the answer stored once, and greater tokens", first, second, tokens, lock.Token())
+	}
+	msg.Metadata.Set(once.LockTicket, lock.Text()[:20])
+	if _, err := h(msg); !errors.Is(err, core.ErrTicket) || !once.Permanent(err) || len(tokens) != 2 {
+		t.Errorf("with half a ticket: %v after %d runs; want %v for good", err, len(tokens), core.ErrTicket)
 	}
 }

@@ -22,7 +22,10 @@ func Idempotent(engine *idempotency.Engine, opts ...Option) message.HandlerMiddl
 	o := newOptions(opts)
 	return func(next message.HandlerFunc) message.HandlerFunc {
 		return func(msg *message.Message) ([]*message.Message, error) {
-			ctx := once.Received(msg.Context(), msg.Metadata)
+			ctx, err := once.Received(msg.Context(), msg.Metadata)
+			if err != nil {
+				return nil, err
+			}
 			calls := append([]once.Option{once.Metadata(msg.Metadata), once.Codec(marshal, unmarshal)}, o.with...)
 			produced, err := once.Do(ctx, engine, o.key(msg), msg, func(ctx context.Context, msg *message.Message) (message.Messages, error) {
 				return consume(ctx, msg, next)
@@ -47,7 +50,10 @@ func Guard(rule *core.Guard, opts ...Option) message.HandlerMiddleware {
 	o := newOptions(opts)
 	return func(next message.HandlerFunc) message.HandlerFunc {
 		return func(msg *message.Message) (produced []*message.Message, err error) {
-			ctx := once.Received(msg.Context(), msg.Metadata)
+			ctx, err := once.Received(msg.Context(), msg.Metadata)
+			if err != nil {
+				return nil, err
+			}
 			request := &adapter.Message{
 				Name: message.HandlerNameFromCtx(ctx), Metadata: msg.Metadata, Payload: msg.Payload, Source: msg, Lookup: ctx.Value,
 			}

@@ -39,13 +39,14 @@ const (
 	// the lock that the request needs (core.HeldHeader). No later try of the caller gets it.
 	HeldByCaller Reason = "held-by-caller"
 	// StaleToken (412, FAILED_PRECONDITION): the lock that the request was sent under has had
-	// another holder since (core.Fenced). No later try with the token passes.
+	// another holder since (core.Fenced), or an operator has released the lock that a message
+	// came with (core.WithTicket). No later try with the token, or the ticket, passes.
 	StaleToken Reason = "stale-token"
 	// TokenMissing (428, FAILED_PRECONDITION): the request has no fencing token of the lock that
 	// core.Fenced asks for.
 	TokenMissing Reason = "token-missing"
 	// TokenMalformed (400, INVALID_ARGUMENT): the field core.FencesHeader of the request is
-	// malformed, is there twice or is too long.
+	// malformed, is there twice or is too long; or a ticket of a message cannot be read.
 	TokenMalformed Reason = "token-malformed"
 	// PrincipalLimit (429, RESOURCE_EXHAUSTED): the principal of the request
 	// holds, or waits for, as many locks as core.PerPrincipal allows.
@@ -153,7 +154,7 @@ func (r Reason) Text() string {
 	case HeldByCaller:
 		return "The resource is locked by the caller of this request, which waits for its answer. Nothing was done."
 	case StaleToken:
-		return "The lock under which the request was sent has had another holder since. Nothing was done."
+		return "The request was sent under a lock that its sender has lost since. Nothing was done."
 	case TokenMissing:
 		return "The request does not carry the fencing token of the lock on the resource. Nothing was done."
 	case TokenMalformed:

@@ -44,6 +44,8 @@ const (
 	// Fences is the key of the fences that rules have claimed for the request of a context
 	// (core.Fenced).
 	Fences
+	// Ticket is the key of the ticket that came with a message (core.WithTicket).
+	Ticket
 )
 
 // Report calls the [Reporter] of ctx, if there is one. R is core.Refusal: package core imports
