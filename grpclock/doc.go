@@ -55,7 +55,7 @@
 //
 // [FromProto] and [Protection.Validate] return errors at start-up for rules that cannot
 // work, such as a field that the message does not have, and for a lock that a proto
-// declares and nobody takes: a method without a rule, or streams without the interceptor
+// declares and no rule takes: a method without a rule, or streams without the interceptor
 // of streams. Give one Protection all rules and methods of a server. For a proto that is
 // not yours, write the rule in Go:
 //
