@@ -108,7 +108,8 @@ var ErrUnnamedCall = errors.New("interlock: an attempt makes two calls to one ta
 //   - none, and found is false: the client makes a new key.
 //
 // Numbers follow the order of the calls. A handler that repeats a call in a loop makes two calls,
-// with two keys, unless it names the call. While a call without a name is under way, another one
+// with two keys, unless it names the call. A job ([Engine.TakeOver]) counts anew, and has other keys
+// than the handler; names they share. While a call without a name is under way, another one
 // to the same target gets [ErrUnnamedCall]. The client calls done, once, when the call has ended;
 // done is never nil.
 func CallKey(ctx context.Context, target string) (key string, found bool, done func(), err error) {

@@ -1,6 +1,7 @@
 package idemcases
 
 import (
+	"context"
 	"errors"
 	"io"
 	"net/http"
@@ -8,6 +9,7 @@ import (
 	"time"
 
 	"github.com/interlock-go/interlock/core/idempotency"
+	"github.com/interlock-go/interlock/core/idempotency/endpoint"
 	"github.com/interlock-go/interlock/core/reason"
 	"github.com/interlock-go/interlock/internal/adaptertest"
 )
@@ -42,6 +44,34 @@ var responseCases = []row{
 		s := f.site(f.engine(), func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/payments/1", http.StatusSeeOther) })
 		first, second := s.twice(http.StatusSeeOther, "")
 		f.wantNames("differing", differ(first.Header, second.Header), "Idempotent-Replayed")
+	}},
+	{name: "handed over to a job", http: true, run: func(f *fixture) {
+		engine := f.engine()
+		var ticket idempotency.Ticket
+		s := f.site(engine, func(w http.ResponseWriter, r *http.Request) {
+			var err error
+			if ticket, err = idempotency.HandOver(r.Context(), time.Minute); err != nil {
+				f.Error(err)
+			}
+			w.Header().Set("Location", "/payments/1")
+			w.WriteHeader(http.StatusAccepted)
+		})
+		first, second := s.twice(http.StatusAccepted, "")
+		f.wantNames("differing", differ(first.Header, second.Header), idempotency.InterimHeader, "Idempotent-Replayed")
+		if second.Header.Get(idempotency.InterimHeader) != "true" {
+			f.Errorf("an interim answer has the header %v", second.Header)
+		}
+		err := engine.TakeOver(f.Context(), ticket, func(context.Context) (endpoint.Response, error) {
+			return endpoint.Response{Status: http.StatusCreated, Header: http.Header{"X-Paid": {"1"}}, Body: []byte("paid")}, nil
+		})
+		if err != nil {
+			f.Error(err)
+		}
+		last := adaptertest.Do(f, s.srv, http.MethodPost, path, adaptertest.WithHeader(idempotency.KeyHeader, "k"),
+			adaptertest.WithHeader("Authorization", "alice"), adaptertest.WithBody("", ""))
+		if last.Want(f, http.StatusCreated, "paid"); last.Header.Get("X-Paid") != "1" || last.Header.Get(idempotency.InterimHeader) != "" {
+			f.Errorf("the final answer has the header %v", last.Header)
+		}
 	}},
 	{name: "nothing leaves before it is stored", http: true, run: func(f *fixture) {
 		g, engine := adaptertest.NewGate(), f.engine()
