@@ -3,6 +3,7 @@ package faultnet
 import (
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	toxiproxy "github.com/Shopify/toxiproxy/v2"
@@ -13,13 +14,14 @@ import (
 type Proxy struct {
 	tb    testing.TB
 	proxy *toxiproxy.Proxy
+	lost  atomic.Int64
 }
 
 // NewProxy starts a proxy in front of an address; the test's cleanup ends it.
 func NewProxy(tb testing.TB, upstream string) *Proxy {
 	tb.Helper()
 	server := toxiproxy.NewServer(toxiproxy.NewMetricsContainer(nil), zerolog.Nop())
-	p := &Proxy{tb, toxiproxy.NewProxy(server, tb.Name(), "127.0.0.1:0", upstream)}
+	p := &Proxy{tb: tb, proxy: toxiproxy.NewProxy(server, tb.Name(), "127.0.0.1:0", upstream)}
 	if err := p.proxy.Start(); err != nil {
 		tb.Fatalf("faultnet: %v", err)
 	}

@@ -63,7 +63,7 @@ var schemas atomic.Int64
 
 // Main runs a package's tests, ends the server and then fails the package if
 // goroutines leaked. It is the whole of a TestMain and does not return.
-func Main(m *testing.M) { goleak.VerifyTestMain(withServer{m}) }
+func Main(m *testing.M, opts ...goleak.Option) { goleak.VerifyTestMain(withServer{m}, opts...) }
 
 // withServer ends the server between the tests and the leak check, which would
 // otherwise find the goroutine that waits for the process.
