@@ -123,6 +123,10 @@ var behaviours = []behaviour{
 	)},
 	{name: "refused while another request waits", holds: (*world).oneWaiter},
 
+	// A service that wants the lock of its caller, and a worker that goes on with the lock of a handler.
+	{name: "refused for the lock of its caller", holds: (*world).callerHolds},
+	{name: "the lock is handed over", holds: (*world).handsOver},
+
 	// A service without the lock, called by a holder.
 	{name: "an outdated holder is refused", holds: (*world).outdated},
 	{name: "no token", holds: withoutToken("", reason.TokenMissing)},

@@ -1,0 +1,67 @@
+package conformance
+
+import (
+	"context"
+	"time"
+
+	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/reason"
+	"github.com/interlock-go/interlock/internal/adaptertest"
+)
+
+// heldBy is a request for an account that is sent with the locks of a context.
+func heldBy(ctx context.Context, id string) adaptertest.Request {
+	req := account(id)
+	req.Header = append(req.Header, [2]string{core.HeldHeader, core.HeldFor(ctx)})
+	return req
+}
+
+// callerHolds has a caller that holds the lock which the service wants, and one that holds another
+// lock.
+func (w *world) callerHolds() {
+	caller, locker := w.locker(), w.locker()
+	lease, err := caller.Lock(w.Context(), "account/1")
+	if err != nil {
+		w.Fatal(err)
+	}
+	s, client := w.serve(keysOf, core.Serialize(locker, "account/{id}", core.Wait(time.Hour)))
+	w.wantRefused(client.Call(w.Context(), heldBy(lease.Context(), "1")), reason.HeldByCaller, false)
+	w.wantOK(client.Call(w.Context(), heldBy(lease.Context(), "2")), "account/2")
+	s.Visit(w)
+	other, err := caller.Lock(w.Context(), "account/3")
+	if err != nil {
+		w.Fatal(err)
+	}
+	waits := async(w.Context(), client, heldBy(other.Context(), "1"))
+	adaptertest.Queued(w, locker, 1, waits)
+	for _, lease := range []*core.Lease{lease, other} {
+		if err := lease.Release(w.Context()); err != nil {
+			w.Fatal(err)
+		}
+	}
+	w.wantOK(adaptertest.Receive(w, waits, "the answer to the request that waits for another caller's lock"), "account/1")
+	s.Visit(w)
+}
+
+// handsOver has a handler that gives its lock to a worker.
+func (w *world) handsOver() {
+	locker, worker := w.locker(), w.locker()
+	var ticket core.Ticket
+	_, client := w.serve(func(ctx context.Context, call *adaptertest.Call) (err error) {
+		if ticket, err = core.HandOver(ctx, time.Hour); err != nil {
+			return err
+		}
+		return call.Send("handed over")
+	}, core.Serialize(locker, "account/{id}", core.Wait(0)))
+	w.wantOK(client.Call(w.Context(), account("1")), "handed over")
+	w.wantRefused(client.Call(w.Context(), account("1")), reason.Held, false)
+	lease, err := worker.TakeOver(w.Context(), ticket)
+	if err != nil {
+		w.Fatal(err)
+	}
+	w.wantRefused(client.Call(w.Context(), account("1")), reason.Held, false)
+	if err := lease.Release(w.Context()); err != nil {
+		w.Fatal(err)
+	}
+	w.wantFree("account/1")
+}
