@@ -100,7 +100,12 @@ func printLock(w io.Writer, l *fleet.Lock) error {
 		t.row("fence", strconv.FormatInt(l.Fence, 10))
 	}
 	for _, h := range l.Holders {
-		t.row("held by", details(h.Locker))
+		if h.HandedOver {
+			t.row("handed over", "kept for "+left(h.Left)+" for the process that has the ticket")
+			t.row("  by", details(h.Locker))
+		} else {
+			t.row("held by", details(h.Locker))
+		}
 		t.row("  owner", display.Text(h.Owner))
 		t.row("  token", strconv.FormatInt(h.Token, 10))
 		held := age(h)
@@ -108,6 +113,9 @@ func printLock(w io.Writer, l *fleet.Lock) error {
 			held += ", since " + h.Since.UTC().Format(time.RFC3339)
 		}
 		t.row("  held for", held)
+		if h.HandedOver {
+			continue
+		}
 		t.row("  lease left", left(h.Left))
 		renews := h.Locker.Renews()
 		if h.Locker.Listed {

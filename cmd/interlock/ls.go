@@ -298,6 +298,9 @@ func (o *listing) rowOf(l *fleet.Lock, short bool) []string {
 	}
 	if l.Kept == 0 {
 		holder, token = process(first.Locker), strconv.FormatInt(first.Token, 10)
+		if first.HandedOver {
+			holder = "handed over by " + holder
+		}
 		held, remains = age(first), left(first.Left)
 	}
 	if l.Held > 1 {

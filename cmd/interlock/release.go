@@ -109,6 +109,11 @@ func release(ctx context.Context, c *call, token int64, now bool) error {
 		holder := show.HolderOf(h)
 		return show.JSON(c.stdout, show.Result{Key: display.Text(key), Result: "released", Holder: &holder})
 	}
+	if h.HandedOver {
+		_, err = fmt.Fprintf(c.stdout, "released %s: token %d, handed over %s ago by %s; its ticket is void\n",
+			display.Text(key), token, age(h), details(h.Locker))
+		return err
+	}
 	when := "when it renews"
 	if h.Attentive {
 		when = "at once"
@@ -126,7 +131,7 @@ func (c *call) attentive(ctx context.Context, f *fleet.Fleet, key string, token 
 		return err
 	}
 	for _, h := range l.Holders {
-		if h.Token == token && !h.Attentive {
+		if h.Token == token && !h.Attentive && !h.HandedOver {
 			return &exitError{exitNo, fmt.Errorf("%s is not released: %s would work on until it renews; leave out -now",
 				display.Text(key), details(h.Locker))}
 		}

@@ -48,11 +48,15 @@ func (l *Lock) Free() bool { return l.Held == 0 && l.Kept == 0 }
 // Holder is an owner that holds a lock.
 type Holder struct {
 	// Owner is the text that identifies the owner: the locker's id, a colon, and a
-	// number.
+	// number, or the hash of a ticket.
 	Owner string
 	// Attentive says that its process gets a message at once when [Fleet.Release] takes the
 	// lock from it (core.Attentive).
 	Attentive bool
+	// HandedOver says that no process has the lock: it is kept for a ticket (core.Ticket), for
+	// the time Left, and Locker is the process that has handed it over. [Fleet.Release] voids
+	// the ticket.
+	HandedOver bool
 	// Locker says which process it is.
 	Locker Locker
 	// Token is the fencing token of the grant, which [Fleet.Release] takes.
@@ -138,6 +142,7 @@ var oldestToken = time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC).UnixMicro()
 func holderOf(v rediswire.HolderView, left time.Duration, now time.Time) Holder {
 	h := Holder{Owner: v.Owner, Token: v.Token, Left: left}
 	_, h.Attentive = driver.IsAttentive(v.Owner)
+	_, h.HandedOver = driver.IsTicket(v.Owner)
 	if v.Place {
 		h.Left = v.Ends.Sub(now)
 	}

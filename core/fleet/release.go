@@ -57,8 +57,11 @@ func (f *Fleet) Release(ctx context.Context, key string, token int64) (Holder, e
 	}
 	// Before the release, so that the holder does not take it for a loss of Redis's. It
 	// stays for as long as the holder may ask.
-	mark := f.wire.RevokedName(key, h.Owner)
-	if err := f.mark(ctx, mark, ask.TTL+time.Minute); err != nil {
+	mark, lasts := f.wire.RevokedName(key, h.Owner), ask.TTL+time.Minute
+	if h.HandedOver {
+		lasts = ask.TTL + time.Hour // as the store knows whether a ticket was taken over
+	}
+	if err := f.mark(ctx, mark, lasts); err != nil {
 		f.log.WarnContext(ctx, "interlock: the holder of a lock that an operator releases will take it for deleted", "key_hash", ident.Hash(key), "error", err)
 	}
 	switch _, err := f.wire.Release(ctx, ask); {

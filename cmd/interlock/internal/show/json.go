@@ -35,6 +35,7 @@ type Holder struct {
 	AgeMS       int64      `json:"age_ms"`
 	LeaseLeftMS int64      `json:"lease_left_ms"`
 	Attentive   bool       `json:"attentive"`
+	HandedOver  bool       `json:"handed_over"`
 	Locker      Locker     `json:"locker"`
 }
 
@@ -141,7 +142,7 @@ func HolderOf(h fleet.Holder) Holder {
 	}
 	return Holder{
 		Owner: display.Text(h.Owner), Token: h.Token, Since: timeOf(h.Since), AgeMS: h.Age.Milliseconds(), LeaseLeftMS: left,
-		Attentive: h.Attentive, Locker: LockerOf(h.Locker),
+		Attentive: h.Attentive, HandedOver: h.HandedOver, Locker: LockerOf(h.Locker),
 	}
 }
 

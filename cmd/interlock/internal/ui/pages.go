@@ -239,7 +239,7 @@ func (u *UI) lockContent(q query, s *state) content {
 
 func (u *UI) holderRowOf(key string, h *fleet.Holder, at time.Time) holderRow {
 	r := holderRow{
-		ID: identOf(h.Owner), Process: processOf(&h.Locker), Owner: short(h.Owner, 80), Token: h.Token, Times: timesOf(h, at),
+		ID: identOf(h.Owner), Process: holderOf(h), Owner: short(h.Owner, 80), Token: h.Token, Times: timesOf(h, at),
 		Attentive: h.Attentive,
 	}
 	if !u.config.ReadOnly {

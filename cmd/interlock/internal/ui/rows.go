@@ -32,6 +32,7 @@ type process struct {
 	Host, PID, Service string
 	ID                 string // where no more is known
 	Renews             string // yes, no, unknown
+	HandedOver         bool   // it has handed the lock over, and the lock is kept for a ticket
 }
 
 // times pass on the page by themselves, in milliseconds since 1970.
@@ -132,6 +133,13 @@ func processOf(l *fleet.Locker) process {
 	return p
 }
 
+// holderOf is processOf for a holder. Of a lock that is handed over it is the process that had the lock.
+func holderOf(h *fleet.Holder) process {
+	p := processOf(&h.Locker)
+	p.HandedOver = h.HandedOver
+	return p
+}
+
 func timesOf(h *fleet.Holder, at time.Time) (t times) {
 	if !h.Since.IsZero() {
 		t.Since = at.Add(-h.Age).UnixMilli()
@@ -172,7 +180,7 @@ func lockRowOf(l *fleet.Lock, at time.Time) lockRow {
 			first = h
 		}
 	}
-	r.Process, r.Token, r.Times = processOf(&first.Locker), first.Token, timesOf(first, at)
+	r.Process, r.Token, r.Times = holderOf(first), first.Token, timesOf(first, at)
 	return r
 }
 
