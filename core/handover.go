@@ -40,7 +40,7 @@ const (
 // If the error matches [ErrConfig] or [ErrKey], nothing has happened and the lease goes on. The reason may
 // be a store that keeps no lock for a ticket (those of packages redisstore and memstore do), a
 // shared hold, a lease of several keys, a lock with other holds ([Lease], re-entry), a key above
-// 160 bytes, or a bad keep. With [ErrLost], [ErrMaxHold] and [ErrReleased] the lease had ended
+// 158 bytes, or a bad keep. With [ErrLost], [ErrMaxHold] and [ErrReleased] the lease had ended
 // before. After [ErrUnavailable] and any other error of the store there is no ticket, and the
 // lease has ended as by Release: the lock is freed in the background, also if the store has
 // carried the request out. Only for a lease that began with an offer ([Lease.Deadline]) and could

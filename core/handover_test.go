@@ -508,7 +508,7 @@ func TestALeaseThatIsNotTheCallersAloneIsNotHandedOver(t *testing.T) {
 			release(t, lease)
 		}
 		refused(held(t, l, t.Context(), "k", core.Shared()), core.ErrConfig)
-		refused(held(t, l, t.Context(), strings.Repeat("k", 161)), core.ErrKey)
+		refused(held(t, l, t.Context(), strings.Repeat("k", 159)), core.ErrKey)
 		all, err := l.LockAll(t.Context(), []string{"a", "b"})
 		if err != nil {
 			t.Fatal(err)

@@ -20,7 +20,7 @@ const (
 	// maxTicket is the length of the longest ticket, in bytes of its text.
 	maxTicket = 300
 	// maxTicketKey is the length of the longest key that a ticket has room for.
-	maxTicketKey = 160
+	maxTicketKey = 158
 	// ticketPrefix begins the text of each ticket of this version.
 	ticketPrefix = "ilt1-"
 	// ticketHead is the length of the fixed part: kind, locker, secret, token, end and space.

@@ -109,7 +109,11 @@ func (c *call) acquired(a observe.Acquired) {
 // released implements observe.Observation.
 func (c *call) released(r observe.Released) {
 	o := c.observer
-	how := storeOutcomeOf(r.Err, released)
+	success := released
+	if r.Ticket {
+		success = handedOver
+	}
+	how := storeOutcomeOf(r.Err, success)
 	ctx, span := c.past(c.rule.release, r.Took)
 	if r.Lost != nil {
 		c.loss(ctx, *r.Lost, r.Err)

@@ -112,6 +112,7 @@
 // The outcomes are the problem types that clients see, with underscores:
 //
 //	granted, renewed, released   success
+//	handed_over                  the lock is kept for a ticket (core.HandOver)
 //	held, queue_full             another request has the lock, or too many wait
 //	superseded                   a newer request has come while this one waited (core.Newest)
 //	full                         all permits are taken (core.Permits)

@@ -97,6 +97,38 @@ func TestAWaiterIsCountedWhileItWaitsAndAHolderWhileItHolds(t *testing.T) {
 	})
 }
 
+func TestALeaseThatIsHandedOverHasItsOutcomeAndATicketThatIsUsedUpIsNoFault(t *testing.T) {
+	inWorld(t, func(w *world) {
+		lease := w.lock("k", core.Name("r"))
+		time.Sleep(3 * time.Second)
+		ticket, err := lease.HandOver(w.ctx, time.Minute)
+		if err != nil {
+			w.Fatal(err)
+		}
+		w.release(lease)
+		next, err := w.locker.TakeOver(w.ctx, ticket, core.Name("worker"))
+		if err != nil {
+			w.Fatal(err)
+		}
+		if _, err := w.locker.TakeOver(w.ctx, ticket, core.Name("again")); !errors.Is(err, core.ErrTicketTaken) {
+			w.Error(err)
+		}
+		time.Sleep(2 * time.Second)
+		w.release(next)
+		wantSpan(w, w.span("lock release r", 0), w.caller, codes.Unset, "rule=r", "key_hash="+hashOfK,
+			"outcome=handed_over", "handed_over=false", "reentered=false", "token=yes")
+		wantSpan(w, w.span("lock acquire worker", 0), w.caller, codes.Unset, "rule=worker", "key_hash="+hashOfK,
+			"outcome=granted", "contended=false", "attempts=1", "reentered=false", "token=yes")
+		if s := w.span("lock acquire again", 0); s.Status().Code != codes.Unset {
+			w.Errorf("a message that came again is a fault: %+v", s.Status())
+		}
+		w.wantCounts("acquire.duration{granted r} 1, 0 s", "hold.duration{handed_over r} 1, 3 s", "attempts{r} 1",
+			"waiters{r} 0", "leases{r} 0", "acquire.duration{granted worker} 1, 0 s", "hold.duration{released worker} 1, 2 s",
+			"attempts{worker} 1", "waiters{worker} 0", "leases{worker} 0", "acquire.duration{held again} 1, 0 s",
+			"attempts{again} 1", "waiters{again} 0")
+	})
+}
+
 func TestEveryWayNotToGetALockHasItsOutcome(t *testing.T) {
 	fails := func(err error) func(w *world) error {
 		return func(w *world) error {

@@ -61,6 +61,7 @@ const (
 	granted outcome = iota
 	renewed
 	released
+	handedOver // to a ticket
 	held
 	full
 	queueFull
@@ -84,7 +85,7 @@ const (
 )
 
 var outcomeNames = [outcomes]string{
-	"granted", "renewed", "released", "held", "full", "queue_full", "superseded", "principal_limit", "deadline", "canceled", "unavailable",
+	"granted", "renewed", "released", "handed_over", "held", "full", "queue_full", "superseded", "principal_limit", "deadline", "canceled", "unavailable",
 	"not_replicated", "key_occupied", "closing", "lost", "max_hold", "bad_key", "body_too_large",
 	"body_incomplete", "body_timeout", "misconfigured", "internal",
 }
@@ -92,7 +93,7 @@ var outcomeNames = [outcomes]string{
 func (o outcome) String() string { return outcomeNames[o] }
 
 // ok reports whether the outcome is a success.
-func (o outcome) ok() bool { return o <= released }
+func (o outcome) ok() bool { return o <= handedOver }
 
 // fault reports whether the outcome is the error of a span: something that the
 // operator of the service should look at. Contention and a client's behavior are not.
@@ -131,8 +132,11 @@ var byReason = map[reason.Reason]outcome{
 // outcomeOf returns the outcome of an error, and success for nil. ctx is the caller's
 // context: its end explains errors that are not of core.
 func outcomeOf(ctx context.Context, err error, success outcome) outcome {
-	if err == nil {
+	switch {
+	case err == nil:
 		return success
+	case errors.Is(err, core.ErrTicket):
+		return held // a message that is delivered again is no error of the service
 	}
 	if o, ok := byReason[core.ReasonOf(ctx, err)]; ok {
 		return o
