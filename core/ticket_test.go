@@ -53,7 +53,7 @@ func TestATicketIsATextThatComesBackWhole(t *testing.T) {
 	})
 }
 
-// Whoever reads a log must not be able to take a lock.
+// A reader of a log must not be able to take a lock.
 func TestATicketIsNotPrinted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, ticket := range tickets(t) {

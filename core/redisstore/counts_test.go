@@ -101,6 +101,35 @@ func TestUncontendedLockAndReleaseAreTwoRoundTrips(t *testing.T) {
 	}
 }
 
+// A ticket costs two scripts: one keeps the lock for it, one takes the lock over.
+func TestCommandsOfATicket(t *testing.T) {
+	t.Parallel()
+	w := alone(t)
+	web, worker := w.process(core.Unlisted()), w.process(core.Unlisted())
+	want := map[string]int64{"evalsha": 2, "hmget": 2, "pttl": 2, "time": 2, "set": 3, "del": 2, "hset": 2, "pexpire": 2}
+	for try := range 20 {
+		lease := w.lock(web, fmt.Sprint("k", try))
+		trips, calls := w.trips(func() {
+			ticket, err := lease.HandOver(t.Context(), w.Holds())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if lease, err = worker.TakeOver(t.Context(), ticket); err != nil {
+				t.Fatal(err)
+			}
+		})
+		w.release(lease)
+		switch {
+		case try == 0 || calls["hello"] > 0: // a connection was made
+		case trips != 2 || !maps.Equal(calls, want):
+			t.Fatalf("%d round trips: %v; want 2 with %v", trips, calls, want)
+		default:
+			return
+		}
+	}
+	t.Error("a connection is made each time")
+}
+
 // A lock that goes from one process to another costs two scripts: a release that keeps the lock
 // for the first of its list, and the acquire of that locker.
 func TestCommandsOfAHandOver(t *testing.T) {

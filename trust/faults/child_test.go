@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -126,7 +127,14 @@ func child() {
 		_, err := in.ReadString('\n')
 		return err == nil
 	}
-	childHolds(l, next)
+	if os.Getenv(kindEnv) == workerKind {
+		childWorks(l, func() (string, bool) {
+			text, err := in.ReadString('\n')
+			return strings.TrimSpace(text), err == nil
+		})
+	} else {
+		childHolds(l, next)
+	}
 	for next() {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), soon)

@@ -39,7 +39,7 @@ type world struct {
 	last    int64   // the greatest token
 	late    []asked // requests on another connection, which have not arrived
 	freed   string  // the last list that was announced when it became free
-	tickets []asked // locks that are kept for the caller that brings them, and some that were taken
+	tickets []asked // some were taken before
 	calls   []string
 }
 

@@ -18,8 +18,8 @@ import (
 //
 // A caller that brings the ticket does not join the queue, since the lock is held by the ticket and
 // no caller in the queue can get it. Its request goes out beside the request of the first waiter. The
-// grant makes this process the owner. It may have known something else of the lock: the tokens say which knowledge
-// is newer.
+// grant makes this process the owner. What the process knew before may be older or newer: the
+// tokens decide.
 
 // HandOver ends the hold of w without giving the lock up: the store keeps it for the owner to, for ttl,
 // and returns the token of that owner. refuse, unless nil, says that the hold goes on, since it cannot
