@@ -622,9 +622,9 @@ func TestAHandlerHandsItsLockOver(t *testing.T) {
 		} {
 			guard := core.Serialize(web, "account", opts...)
 			var ticket core.Ticket
-			var ctx context.Context
+			var after func() error
 			refusal := guard.Do(t.Context(), &shown{}, func(inner context.Context) bool {
-				ctx = inner
+				after = func() error { return context.Cause(inner) }
 				var err error
 				if ticket, err = core.HandOver(inner, time.Minute); err != nil {
 					t.Error(err)
@@ -638,7 +638,7 @@ func TestAHandlerHandsItsLockOver(t *testing.T) {
 			if refusal != nil {
 				t.Errorf("%s: the answer of the handler is replaced: %v", name, refusal)
 			}
-			if cause := context.Cause(ctx); !errors.Is(cause, core.ErrHandedOver) {
+			if cause := after(); !errors.Is(cause, core.ErrHandedOver) {
 				t.Errorf("%s: the context of the handler ended with %v", name, cause)
 			}
 			if h := s.holder("account"); h == "" {

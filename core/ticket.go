@@ -65,7 +65,7 @@ type ticket struct {
 }
 
 // newTicket makes the ticket of a lock, without a token.
-func newTicket(key string, permits int, locker string, space string, expires time.Time) *ticket {
+func newTicket(key string, permits int, locker, space string, expires time.Time) *ticket {
 	t := &ticket{key: key, permits: permits, expires: expires, space: hashOfSpace(space)}
 	_, _ = hex.Decode(t.locker[:], []byte(locker)) // ident.New has made it
 	rand.Read(t.secret[:])                         // never fails (crypto/rand, Go 1.24)
