@@ -3,6 +3,7 @@ package core_test
 import (
 	"context"
 	"fmt"
+	"log"
 	"log/slog"
 	"testing"
 	"testing/synctest"
@@ -35,9 +36,13 @@ func (p *pipe) Handle(context.Context, slog.Record) error { p.block(); return ni
 
 // logTo has slog.Default write to the pipe until the test ends.
 func (p *pipe) logTo(t *testing.T) {
-	before := slog.Default()
-	slog.SetDefault(slog.New(p))
-	t.Cleanup(func() { slog.SetDefault(before) })
+	before, out, flags := slog.Default(), log.Writer(), log.Flags()
+	slog.SetDefault(slog.New(p)) // and so the output of package log
+	t.Cleanup(func() {
+		slog.SetDefault(before)
+		log.SetOutput(out)
+		log.SetFlags(flags)
+	})
 }
 
 // An observer that writes to a pipe that no process reads blocked the goroutine that ends
