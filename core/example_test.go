@@ -215,3 +215,48 @@ func ExampleLease_Wanted() {
 	// stopped after part 2
 	// the other process has the lock
 }
+
+// A handler answers 202, and a worker of another process goes on with the lock. The queue delivers the
+// message twice.
+func ExampleLease_HandOver() {
+	store := memstore.New() // redisstore.New in production
+	web, worker := must(core.New(store)), must(core.New(store))
+	ctx := context.Background()
+	defer web.Close(ctx)
+	defer worker.Close(ctx)
+
+	lease, err := web.Lock(ctx, "account/42")
+	if err != nil {
+		panic(err)
+	}
+	ticket, err := lease.HandOver(ctx, time.Minute)
+	if err != nil {
+		panic(err) // nothing is handed over, and the lock is free soon
+	}
+	message := ticket.Text()
+	_ = lease.Release(ctx) // does nothing but end the context
+
+	for range 2 {
+		ticket, err := core.ParseTicket(message)
+		if err != nil {
+			panic(err)
+		}
+		next, err := worker.TakeOver(ctx, ticket)
+		if errors.Is(err, core.ErrTicketTaken) {
+			fmt.Println("taken over before: core.OrLock would wait in turn")
+			continue
+		}
+		fmt.Println("goes on:", err == nil && next.Token() > lease.Token())
+		defer next.Release(ctx)
+	}
+	// Output:
+	// goes on: true
+	// taken over before: core.OrLock would wait in turn
+}
+
+func must(l *core.Locker, err error) *core.Locker {
+	if err != nil {
+		panic(err)
+	}
+	return l
+}
