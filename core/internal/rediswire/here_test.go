@@ -157,6 +157,36 @@ func TestACallerDoesNotLeaveAloneAfterABatchOfSeveral(t *testing.T) {
 	}
 }
 
+// The answer of an idempotent request is stored together with the release of its lock: two requests
+// of one caller, after which no other caller asks.
+func TestACallerSendsByItselfAfterARequestWithARelease(t *testing.T) {
+	t.Parallel()
+	w := &writes{}
+	s := common(t, func(o *redis.Options) { o.Dialer = w.dial })
+	ask := driver.AcquireRequest{Key: "k", Owner: "o", TTL: time.Minute}
+	for range 2 { // the first opens the connection
+		w.here.Store(0)
+		w.elsewhere.Store(0)
+		if rep, err := s.Acquire(context.Background(), ask); err != nil || !rep.Granted {
+			t.Fatalf("%+v, %v", rep, err)
+		}
+		lock, owner, look := s.names.lock("another"), "o", int64(0)
+		r := new(Request).Make(s, renewScript, lock, make([]any, callArgs+3)).Keys(&lock).Args(&owner, &look)
+		r.DoWithRelease(context.Background(), func(ctx context.Context) {
+			if _, err := s.Release(ctx, driver.ReleaseRequest{Key: "k", Owner: "o", TTL: time.Minute}); err != nil {
+				t.Error(err)
+			}
+		})
+		if r.Err != nil {
+			t.Fatal(r.Err)
+		}
+		rest(t, s)
+	}
+	if here, elsewhere := w.here.Load(), w.elsewhere.Load(); here != 2 || elsewhere != 0 {
+		t.Errorf("%d batches were sent by the caller and %d by other goroutines; want 2 and 0", here, elsewhere)
+	}
+}
+
 func TestAServerThatNeverAnswersHoldsNoCallerPastItsContext(t *testing.T) {
 	t.Parallel()
 	for _, deaf := range []bool{false, true} {

@@ -15,6 +15,7 @@ type pipeline struct {
 	calls []call // the first n are for this batch
 	n     int
 	works bool // the last batch had its answers
+	mixed bool // it had requests of several callers; not that of a caller and its release ([Request.DoWithRelease])
 
 	unwanted []*Request // that were taken out of the queue and are not sent
 }

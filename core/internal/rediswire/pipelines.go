@@ -98,7 +98,7 @@ func (q *pipelines) sendHere(ctx context.Context, limit time.Time, r *Request) b
 		p.dismiss()
 	}
 	if len(p.batch) > 0 {
-		p.works = false // until its answers have come
+		p.works, p.mixed = false, false // until its answers have come
 		defer p.link.end(p.link.begin(ctx, limit))
 		p.exec(ctx, q)
 	}
@@ -117,7 +117,7 @@ func (q *pipelines) lend(r *Request, whole bool) *pipeline {
 		return nil
 	}
 	p := q.free[last]
-	if !p.works || len(p.batch) > 1 { // after a batch of several, pipelines.gather may find several again
+	if !p.works || p.mixed { // pipelines.gather may find several callers again
 		return nil
 	}
 	if !q.notHere.IsZero() {
@@ -285,7 +285,7 @@ func (q *pipelines) run(p *pipeline) {
 			if len(p.unwanted) > 0 {
 				p.dismiss()
 			}
-			if len(p.batch) > 0 {
+			if p.mixed = len(p.batch) > 1; len(p.batch) > 0 {
 				p.exec(context.Background(), q)
 			}
 		}
