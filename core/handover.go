@@ -177,7 +177,9 @@ func (o takeOverOption) applyToTakeOver(c *config) { o(c) }
 // OrLock has [Locker.TakeOver] wait for the lock in turn, as [Locker.Lock] does, if the ticket was
 // taken over before ([ErrTicketTaken]), or its time has passed ([ErrTicketRanOut]). It is for messages
 // that are delivered again. The lease does not tell the two ways apart, so the worker has to find out
-// whether the work was done before, as under any lock. Default: TakeOver returns the error.
+// whether the work was done before, as under any lock. Bound the wait ([Wait]): the lock may be kept for
+// a message that needs a free worker, and workers that all wait for such locks would stop the queue until the
+// tickets run out. Default: TakeOver returns the error.
 func OrLock() TakeOverOption {
 	return takeOverOption(func(c *config) { c.orLock = true })
 }

@@ -147,6 +147,14 @@ func (a *attempt) isMarked() (bool, error) {
 	return false, a.live()
 }
 
+// isLast reports whether no attempt follows, even if this one leaves no answer: the effect may have
+// happened. Without that a retry is carried out once the claim has ended.
+func (a *attempt) isLast() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.marked || a.engine.config.strict
+}
+
 // isHandedOver reports whether a job may have the claim.
 func (a *attempt) isHandedOver() bool {
 	a.mu.Lock()

@@ -260,7 +260,11 @@ var errOversized = errors.New("interlock: the response is longer than MaxRespons
 // such a handler comes here, so the program is at fault.
 func (e *Engine) markUnknown(ctx context.Context, a *attempt) {
 	err := e.store.Mark(context.WithoutCancel(ctx), e.markRequest(a))
-	if err != nil && !errors.Is(err, driver.ErrNotOwner) {
+	if err == nil {
+		a.mu.Lock()
+		a.marked = true
+		a.mu.Unlock()
+	} else if !errors.Is(err, driver.ErrNotOwner) {
 		e.log(ctx, slog.LevelError, "interlock: a handler has ended the transaction of its request, and the record could not be marked: "+
 			"a retry after the lease is carried out again", observe.RootCause(err))
 	}

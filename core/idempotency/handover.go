@@ -138,7 +138,8 @@ func (a *attempt) endHandOver(err error) error {
 // [MarkEffect], [DownstreamKey], the keys of calls to other services, pgstore.Tx and [Generation]
 // work with it, the claim is renewed, and the context ends if the claim is lost, and after
 // [MaxHold]. It has the values of ctx, and does not end with it. e is an engine on the same store;
-// its options count, except [Under]: a lock of the job is one around TakeOver.
+// its options count, except [Under]: job takes its lock itself. If the message waited for a lock before
+// TakeOver, each delivery of it would occupy a worker until the lock is free.
 //
 // The answer of job is stored as a handler's, and retries with the key get it from then on. For a
 // request over HTTP it has status (0 is 200), header and body. For gRPC and Connect it has the
@@ -216,7 +217,7 @@ func (e *Engine) untaken(ctx context.Context, a *attempt, reply record.ClaimRepl
 		return ErrTicketFinished
 	case record.StateUnknown:
 		why, err = reason.OutcomeUnknown, ErrOutcomeUnknown
-		e.logUnknown(ctx, a.id, err)
+		e.logUnknown(ctx, a.id, err, true)
 	}
 	return e.refuse(ctx, begin, e.refusal(why, err)).Refusal.Err
 }

@@ -47,7 +47,7 @@ func (e *Engine) replay(ctx context.Context, a *attempt, reply record.ClaimReply
 	}
 	e.report(ctx, d)
 	if d.Reason == string(reason.OutcomeUnknown) {
-		e.logUnknown(ctx, a.id, err)
+		e.logUnknown(ctx, a.id, err, true)
 	}
 	return v
 }

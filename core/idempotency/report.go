@@ -96,8 +96,13 @@ func (e *Engine) bypassed(ctx context.Context, err error) {
 
 // logUnknown writes a line about a record without an answer, if its request had, or may have
 // had, its effect: the first time that this process finds it so. An operator settles the record
-// by its hash, and finds the effect by the downstream key (docs/runbook.md).
-func (e *Engine) logUnknown(ctx context.Context, id string, err error) {
+// by its hash, and finds the effect by the downstream key (docs/runbook.md). If the attempt is not the
+// last, a retry settles it.
+func (e *Engine) logUnknown(ctx context.Context, id string, err error, last bool) {
+	if !last {
+		e.log(ctx, slog.LevelWarn, "interlock: an attempt at an idempotent request leaves no answer, and a retry is carried out once its claim has ended", err)
+		return
+	}
 	if !e.unknown.first(id) {
 		return
 	}

@@ -44,7 +44,7 @@ func (e *Engine) run(ctx context.Context, h endpoint.Handler, a *attempt, begin 
 	a.decided = decided
 	defer func() {
 		if e.report(ctx, *decided); decided.Outcome == observe.DecidedUnknown {
-			e.logUnknown(ctx, a.id, decided.Err)
+			e.logUnknown(ctx, a.id, decided.Err, a.isLast())
 		}
 	}()
 	returned := false

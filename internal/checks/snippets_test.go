@@ -256,7 +256,7 @@ func _(
 	}
 	ticket, err := core.ParseTicket(text)
 	if err == nil {
-		lease, err = locker.TakeOver(ctx, ticket, core.OrLock())
+		lease, err = locker.TakeOver(ctx, ticket, core.OrLock(), core.Wait(time.Second))
 	}
 	_ = lease
 	return err
