@@ -68,7 +68,7 @@ func serveFenced(ctx context.Context, rule *core.Guard, field *string) (why reas
 	return "", seen
 }
 
-// A service that owns a resource must not carry out what the former holder of its lock asks for.
+// A service that owns a resource must refuse the requests of a former holder of its lock.
 func TestARequestOfAnOutdatedHolderIsRefusedBeforeItsHandler(t *testing.T) {
 	const ok = reason.Reason("")
 	long := strings.Repeat("a", 513)
@@ -120,7 +120,7 @@ func TestARequestOfAnOutdatedHolderIsRefusedBeforeItsHandler(t *testing.T) {
 	}
 }
 
-// A proxy may join two fields or pass both on: about the one that counts servers do not agree.
+// A proxy may join two fields or pass both on. Servers do not agree which field counts.
 func TestTwoFieldsOfTokensAreMalformed(t *testing.T) {
 	m := fenced(text("account/42=100"))
 	m.Metadata[strings.ToLower(core.FencesHeader)] = "account/42=101"
@@ -348,7 +348,7 @@ func TestFencedRefusesOptionsOfLocks(t *testing.T) {
 	}
 	rule := core.Fenced("user/{ctx.user}", claim, core.ContextFunc("user", user), core.Name("debit"), core.ReadBody(10))
 	if rule.Name() != "debit" || rule.Observer() != nil || len(rule.Placeholders()) != 1 {
-		t.Errorf("%q, %v, %v", rule.Name(), rule.Observer(), rule.Placeholders())
+		t.Errorf("name %q, observer %v, placeholders %v; want those of a rule without a locker", rule.Name(), rule.Observer(), rule.Placeholders())
 	}
 }
 

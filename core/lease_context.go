@@ -140,3 +140,20 @@ type standard struct {
 	context.Context
 	cancel context.CancelCauseFunc
 }
+
+// holder is the Lease as the [lock.Holder] of the locks that it took.
+type holder Lease
+
+// Over implements [lock.Holder].
+func (h *holder) Over(cause error) {
+	l := (*Lease)(h)
+	l.mu.Lock()
+	l.left--
+	if cause == nil && l.left == 0 {
+		cause = ErrReleased
+	}
+	l.mu.Unlock()
+	if cause != nil {
+		l.end(cause)
+	}
+}

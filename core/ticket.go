@@ -106,7 +106,7 @@ func (t Ticket) Text() string {
 	return ticketPrefix + base64.RawURLEncoding.EncodeToString(b)
 }
 
-// ParseTicket reads the text of a ticket. Its error matches [ErrTicket] and says what is wrong with
+// ParseTicket reads the text of a ticket. Its error matches [ErrTicket] and names the fault of
 // the text. It does not say whether the ticket can still be taken over.
 func ParseTicket(text string) (Ticket, error) {
 	bad := func(format string, args ...any) (Ticket, error) {
@@ -171,7 +171,7 @@ func (t Ticket) Key() string {
 	return t.t.key
 }
 
-// Token returns the fencing token under which the lock is kept: it is greater than the token of the lease
+// Token returns the fencing token of the ticket's owner: it is greater than the token of the lease
 // that was handed over, and smaller than the token of the lease that goes on. It is 0 for the zero value.
 func (t Ticket) Token() int64 {
 	if t.t == nil {

@@ -102,7 +102,7 @@ func FuzzParseTicket(f *testing.F) {
 		case err == nil && ticket.Text() != text:
 			t.Errorf("%q comes back as %q", text, ticket.Text())
 		case err != nil && (!errors.Is(err, core.ErrTicket) || !ticket.IsZero()):
-			t.Errorf("%q: %v, %v", text, ticket, err)
+			t.Errorf("%q reads as %v, %v; want an error that matches ErrTicket", text, ticket, err)
 		}
 	})
 }

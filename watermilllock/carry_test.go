@@ -138,7 +138,7 @@ func TestTheContextOfAHandlerKnowsTheProducerOfItsMessage(t *testing.T) {
 			return nil, nil
 		})(msg)
 		if err != nil {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("%s: the error is %v", name, err)
 		}
 	}
 }

@@ -30,7 +30,7 @@ type attempt struct {
 	accept      []string  // lines of Accept-Encoding; of HTTP alone
 	fingerprint [32]byte
 	prepared    core.Prepared // the guard's half, if there is a guard
-	ticket      string        // with which a job takes the claim; empty: it is a handler's
+	ticket      string        // of the job that takes the claim; empty: the attempt is a handler's
 	hops        int           // how often the claim was handed over before
 	generation  int64
 	sent        time.Time // from when the lease counts

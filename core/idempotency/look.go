@@ -36,7 +36,7 @@ const (
 )
 
 // Look returns how far the request with a key is, without a change of the record. It is for a
-// route that clients poll, to which the Location of an interim answer points. scope and key are as
+// route that clients poll: the Location of an interim answer. scope and key are as
 // for [Engine.Resolve]. Check that this client may see the answer: scope is the principal that the
 // route has authenticated. The errors are the store's, and [ErrDamaged].
 func (e *Engine) Look(ctx context.Context, scope, key string) (Progress, error) {

@@ -199,7 +199,7 @@ func possible(f facts) bool {
 	inTransaction := f.overflow == fits || f.overflow == oversized || f.overflow == brokenOff
 	switch {
 	case f.handed && (f.overflow == sentDecided || f.overflow == takenOver):
-		return false // what has left cannot be handed over, and what is handed over is not decided when it leaves
+		return false // a response that has left ends all hand-overs, and does not settle a claim that was handed over
 	case f.lockLost && !f.lost, f.innerRan && !f.inner:
 		return false // the second says more of the first
 	case f.inner && f.success && f.class != failed && !f.silent:

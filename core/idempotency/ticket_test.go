@@ -32,7 +32,7 @@ func TestATicketGoesThroughAMessage(t *testing.T) {
 		}
 		var got message
 		if err := json.Unmarshal(sent, &got); err != nil || got.None != (idempotency.Ticket{}) {
-			t.Fatalf("%s: %v, %v", sent, got, err)
+			t.Fatalf("the message %s reads as %v, %v; want its second ticket to be empty", sent, got, err)
 		}
 		if text := textOf(t, got.Claim); len(text) > 300 {
 			t.Errorf("a ticket has %d bytes; want at most 300", len(text))

@@ -16,8 +16,7 @@ func heldBy(ctx context.Context, id string) adaptertest.Request {
 	return req
 }
 
-// callerHolds has a caller that holds the lock which the service wants, and one that holds another
-// lock.
+// callerHolds has a caller with the lock that the service wants, and a caller with another lock.
 func (w *world) callerHolds() {
 	caller, locker := w.locker(), w.locker()
 	lease, err := caller.Lock(w.Context(), "account/1")

@@ -34,7 +34,7 @@ import (
 func TestAPaymentAcrossServicesIsMadeOnce(t *testing.T) {
 	c := cross(t, 2000)
 	if c.doubles > 0 || c.missing > 0 || c.unreported > 0 {
-		t.Errorf("%d bookings were made more than once, %d were not made, %d were made of payments that the client was told were not: want none",
+		t.Errorf("%d bookings were made more than once, %d were not made, %d were made although their payment was reported as not made: want none",
 			c.doubles, c.missing, c.unreported)
 	}
 	if n := c.db.number("SELECT count(*) FROM interlock_record WHERE state <> 'd'"); n > 0 {
@@ -301,7 +301,7 @@ func (c *crossing) insist(client *http.Client, o *order) {
 			o.declined = true
 			return
 		default:
-			c.Errorf("%s %s: %d %q", method, where, status, body)
+			c.Errorf("%s %s got %d %q; want 201, 202 or 403", method, where, status, body)
 			return
 		}
 	}

@@ -61,7 +61,7 @@ func (t *Table) HandOver(
 	}
 	if !errors.Is(err, driver.ErrNotOwner) {
 		// The request may have been carried out, or may yet be. Once the former owner is released, it
-		// cannot be: so one of the two releases frees the lock, and no caller gets the ticket.
+		// cannot be: so the release of either owner frees the lock, and no caller gets the ticket.
 		t.reaper.add(&orphan{key: req.Key, owner: to, kind: req.Kind, atMost: req.AtMost, ttl: ttl})
 		return 0, Released{Err: fmt.Errorf("handing over %q: %w", req.Key, unavailable(err))}, nil
 	}

@@ -68,7 +68,7 @@ func take(t *testing.T, s *Store, key string) {
 	t.Helper()
 	ask := driver.AcquireRequest{Key: key, Owner: "o", TTL: time.Minute, Deadline: time.Now().Add(time.Minute)}
 	if rep, err := s.Acquire(t.Context(), ask); err != nil || !rep.Granted {
-		t.Fatalf("%+v, %v", rep, err)
+		t.Fatalf("the answer is %+v, %v; want a grant", rep, err)
 	}
 	if _, err := s.Release(t.Context(), driver.ReleaseRequest{Key: key, Owner: "o", TTL: time.Minute}); err != nil {
 		t.Fatal(err)
@@ -122,7 +122,7 @@ func TestACallerDoesNotLeaveAloneAfterABatchOfSeveral(t *testing.T) {
 		t.Helper()
 		rep, err := s.Acquire(t.Context(), driver.AcquireRequest{Key: key, Owner: "o", TTL: time.Minute})
 		if err != nil || !rep.Granted {
-			t.Fatalf("%+v, %v", rep, err)
+			t.Fatalf("the answer is %+v, %v; want a grant", rep, err)
 		}
 		rest(t, s)
 	}
@@ -168,7 +168,7 @@ func TestACallerSendsByItselfAfterARequestWithARelease(t *testing.T) {
 		w.here.Store(0)
 		w.elsewhere.Store(0)
 		if rep, err := s.Acquire(context.Background(), ask); err != nil || !rep.Granted {
-			t.Fatalf("%+v, %v", rep, err)
+			t.Fatalf("the answer is %+v, %v; want a grant", rep, err)
 		}
 		lock, owner, look := s.names.lock("another"), "o", int64(0)
 		r := new(Request).Make(s, renewScript, lock, make([]any, callArgs+3)).Keys(&lock).Args(&owner, &look)

@@ -7,7 +7,7 @@ import (
 )
 
 func TestATextThatIsNoTicketIsRefused(t *testing.T) {
-	good := Encode("kind.", []byte("what it holds"))
+	good := Encode("kind.", []byte("contents"))
 	for name, text := range map[string]string{
 		"empty": "", "no kind": good[5:], "another kind": "kine." + good[5:], "cut": good[:len(good)-1], "cut to its kind": "kind.",
 		"cut to less than its sum": good[:8], "longer": good + "A", "in another case": "KIND." + good[5:], "with a line break": good[:9] + "\n" + good[9:],
@@ -28,7 +28,7 @@ func TestATextThatIsNoTicketIsRefused(t *testing.T) {
 }
 
 func FuzzDecode(f *testing.F) {
-	f.Add("kind.", Encode("kind.", []byte("what it holds")))
+	f.Add("kind.", Encode("kind.", []byte("contents")))
 	f.Add("", "AAAA")
 	f.Fuzz(func(t *testing.T, kind, text string) {
 		body, err := Decode(kind, text)
@@ -39,7 +39,7 @@ func FuzzDecode(f *testing.F) {
 			t.Errorf("%q and %q hold the same", text, again)
 		}
 		if back, err := Decode(kind, Encode(kind, body)); err != nil || !bytes.Equal(back, body) {
-			t.Errorf("%q: %q, %v", body, back, err)
+			t.Errorf("%q comes back as %q, %v; want the same", body, back, err)
 		}
 	})
 }

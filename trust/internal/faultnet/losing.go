@@ -9,7 +9,7 @@ import (
 	"github.com/Shopify/toxiproxy/v2/toxics"
 )
 
-// LoseAnswers ends connections at random, in place of what the server sends: one in n writes of
+// LoseAnswers ends connections at random before an answer of the server: one in n writes of
 // the server. The client cannot know whether its request was carried out.
 func (p *Proxy) LoseAnswers(n int) {
 	p.tb.Helper()

@@ -112,7 +112,7 @@ var contract = []struct {
 	{"a resolution excludes a commit, and another", (*suite).resolveOrCommit},
 	{"a claim that was handed over is taken with its ticket", (*suite).takesHandedOver},
 	{"a ticket is good for nothing else", (*suite).takesOnlyHandedOver},
-	{"a ticket is taken by one of many", (*suite).takesOneOfMany},
+	{"one of many takes a ticket", (*suite).takesOneOfMany},
 	{"a ticket counts until another attempt has the claim", (*suite).ticketRunsOut},
 	{"a ticket is taken again after the lease of a dead attempt", (*suite).takenAgain},
 	{"abandon gives a claim back to its ticket", (*suite).givenBack},
