@@ -40,6 +40,8 @@ func (l *lock) comes(w *Waiter, fx *effects) {
 			l.failOne(old, ErrSuperseded, fx)
 		}
 	}
+	// Its requests may overtake those of the caller before it, which may have left: so they say which
+	// of the two came later. It is set under the shard's mutex, in the order in which callers come.
 	w.token = -int64(l.shard.table.seq.Add(1)) //nolint:gosec // far below the greatest int64
 	l.pushFirst(w)
 	if l.acq != nil {
