@@ -10,6 +10,7 @@
 package keystate
 
 import (
+	"encoding/json"
 	"slices"
 	"strings"
 	"time"
@@ -40,7 +41,8 @@ type Record struct {
 	barrier  time.Time // while owners have places: until when an exclusive request keeps new places out
 	reserved reservation
 	line     line
-	passed   []passed // the owners that have handed the lock on lately
+	passed   []passed                   // the owners that have handed the lock on lately
+	unknown  map[string]json.RawMessage // the fields of the text that this version does not know
 }
 
 // Notices is what a store has to tell after a request. The store may fail to tell any of it.
