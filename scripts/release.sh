@@ -43,14 +43,30 @@ grep -Fqx "The newest version is ${version#v}." RELEASING.md ||
 
 tags=$version
 for dir in $(sed -n "s|^. \`\(.*\)\` . \`.*/$version\`.*|\1|p" RELEASING.md); do
-	grep -Eq "^(require)?[[:space:]]*github.com/interlock-go/interlock $version\$" "$dir/go.mod" ||
-		fail "$dir/go.mod does not require this version: go -C $dir mod edit -require=github.com/interlock-go/interlock@$version"
+	behind=$(sed -nE "s|^(require)?[[:space:]]*(github.com/interlock-go/interlock[^ ]*) (v.*)|\2@\3|p" "$dir/go.mod" |
+		grep -vE "@$version( //.*)?\$" | head -n 1) || true
+	[ -z "$behind" ] ||
+		fail "$dir/go.mod does not require this version: go -C $dir mod edit -require=${behind%@*}@$version"
 	tags="$tags $dir/$version"
 done
 
 ${CHECK:-make check docs} || fail "the check failed"
 
+# installable prints a commit after HEAD that differs in the go.mod of a program: it has no replace
+# directive, because `go install` of a program with a version refuses them.
+installable() {
+	GIT_INDEX_FILE=$(mktemp -u)
+	export GIT_INDEX_FILE
+	git read-tree HEAD
+	mod=$(sed '/^replace ($/,/^)$/d; /^replace /d' "$1/go.mod" | git hash-object -w --stdin)
+	git update-index --cacheinfo "100644,$mod,$1/go.mod"
+	git commit-tree -p HEAD -m "Release $1 $version, without replace directives" "$(git write-tree)"
+	rm -f "$GIT_INDEX_FILE"
+}
+
 for tag in $tags; do
-	git tag -a "$tag" -m "Release $version"
+	at=HEAD
+	case $tag in cmd/*) at=$(installable "${tag%/*}") ;; esac
+	git tag -a "$tag" -m "Release $version" "$at"
 done
 echo "tagged $version; publish it with: git push --atomic origin main $tags"

@@ -16,7 +16,7 @@ trap finish EXIT INT TERM
 
 port=${PORT:-17379}
 go build -o "$dir/payments" ./examples/payments
-go build -o "$dir/interlock" ./cmd/interlock
+go -C cmd/interlock build -o "$dir/interlock" .
 redis-server --port "$port" --save '' --dir "$dir" >/dev/null &
 pids="$pids $!"
 for _ in 1 2 3 4 5 6 7 8 9 10; do

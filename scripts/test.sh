@@ -188,10 +188,10 @@ go test $race "$@" $(go list -tags=$tags ./... | grep -vxF "$checks")
 go test "$@" $checks
 # bench and the examples that are modules compile many dependencies, and are no part of what
 # users import; tools is the linter's module and has no tests.
-for mod in */go.mod examples/*/go.mod trust/*/go.mod; do
+for mod in */go.mod cmd/*/go.mod examples/*/go.mod trust/*/go.mod; do
 	dir=${mod%/go.mod}
 	case $dir in
-	tools | '*' | 'examples/*' | 'trust/*') continue ;;
+	tools | '*' | 'cmd/*' | 'examples/*' | 'trust/*') continue ;;
 	bench | trust/consensus | examples/*) if [ "$tags" = integration ]; then continue; fi ;;
 	esac
 	detector=$race

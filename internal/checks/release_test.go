@@ -68,11 +68,13 @@ func TestReleaseScript(t *testing.T) {
 		want    string
 		tagged  bool
 		nested  string // the version of the root that a nested module requires
+		dir     string // of the nested module; nested if empty
 		// The versions that the constant and RELEASING.md have; v0.2.0 and 0.2.0 if empty.
 		constant, page string
 	}{
 		"a good release":         {version: "v0.2.0", check: "true", want: "git push --atomic origin main v0.2.0", tagged: true},
 		"a nested module":        {version: "v0.2.0", check: "true", want: "git push --atomic origin main v0.2.0 nested/v0.2.0", tagged: true, nested: "v0.2.0"},
+		"a nested program":       {version: "v0.2.0", check: "true", want: "git push --atomic origin main v0.2.0 cmd/nested/v0.2.0", tagged: true, nested: "v0.2.0", dir: "cmd/nested"},
 		"nested is behind":       {version: "v0.2.0", check: "true", want: "go -C nested mod edit -require=github.com/interlock-go/interlock@v0.2.0", nested: "v0.1.0"},
 		"no version":             {version: "", check: "true", want: "usage"},
 		"not a version":          {version: "v0.02.0", check: "true", want: "is not a version"},
@@ -89,6 +91,7 @@ func TestReleaseScript(t *testing.T) {
 			}
 		}},
 	} {
+		dir := cmp.Or(c.dir, "nested")
 		t.Run(name, func(t *testing.T) {
 			t.Chdir(t.TempDir())
 			git := func(args ...string) {
@@ -103,7 +106,7 @@ func TestReleaseScript(t *testing.T) {
 			}
 			releasing := "The newest version is " + cmp.Or(c.page, "0.2.0") + ".\n\n| the root | `v0.2.0` |\n| `trust` | none: it is a test |\n"
 			if c.nested != "" {
-				releasing += "| `nested` | `nested/v0.2.0` |\n"
+				releasing += "| `" + dir + "` | `" + dir + "/v0.2.0` |\n"
 			}
 			files := map[string][]byte{
 				filepath.Join("scripts", "release.sh"): script, "CHANGELOG.md": []byte(changelog), "RELEASING.md": []byte(releasing),
@@ -113,13 +116,13 @@ func TestReleaseScript(t *testing.T) {
 				t.Fatal(err)
 			}
 			if c.nested != "" {
-				for _, dir := range []string{"nested", "trust"} {
-					if err := os.Mkdir(dir, 0o700); err != nil {
+				for _, dir := range []string{dir, "trust"} {
+					if err := os.MkdirAll(dir, 0o700); err != nil {
 						t.Fatal(err)
 					}
 				}
 				files[filepath.Join("trust", "go.mod")] = []byte("module trust\n")
-				files[filepath.Join("nested", "go.mod")] = []byte("module nested\n\nrequire (\n\tgithub.com/interlock-go/interlock " + c.nested + "\n)\n")
+				files[filepath.Join(dir, "go.mod")] = []byte("module nested\n\nreplace github.com/interlock-go/interlock => ../\n\nrequire (\n\tgithub.com/interlock-go/interlock " + c.nested + "\n)\n")
 			}
 			for path, text := range files {
 				if err := os.WriteFile(path, text, 0o600); err != nil {
@@ -143,11 +146,17 @@ func TestReleaseScript(t *testing.T) {
 			if good := strings.HasPrefix(c.want, "git push"); good != (err == nil) {
 				t.Errorf("it ended with %v", err)
 			}
-			for _, tag := range []string{"v0.2.0", "nested/v0.2.0"} {
+			for _, tag := range []string{"v0.2.0", dir + "/v0.2.0"} {
 				tags, _ := exec.CommandContext(t.Context(), "git", "tag", "--list", tag).Output()
 				want := c.tagged && (tag == "v0.2.0" || c.nested != "")
 				if tagged := len(tags) > 0; tagged != want {
 					t.Errorf("tagged %s: %v; want %v", tag, tagged, want)
+				}
+				// go install refuses a module with replace directives.
+				mod, _ := exec.CommandContext(t.Context(), "git", "show", tag+":"+dir+"/go.mod").Output()
+				replaced := strings.Contains(string(mod), "replace")
+				if installed := strings.HasPrefix(tag, "cmd/"); want && c.nested != "" && replaced == installed {
+					t.Errorf("%s: replace directives in %s/go.mod: %v; want %v", tag, dir, replaced, !installed)
 				}
 			}
 		})

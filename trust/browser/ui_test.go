@@ -41,8 +41,8 @@ type tool struct {
 func build(t *testing.T) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "interlock")
-	cmd := exec.Command("go", "build", "-o", path, "./cmd/interlock")
-	cmd.Dir = "../.." // the module of the tool
+	cmd := exec.Command("go", "build", "-o", path, ".")
+	cmd.Dir = "../../cmd/interlock" // the module of the tool
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
