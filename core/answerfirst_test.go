@@ -158,7 +158,7 @@ func TestAPanicPassesThroughWhileTheReleaseIsUnderWay(t *testing.T) {
 	})
 }
 
-func TestWhatTheReleaseFindsIsToldAfterTheAnswer(t *testing.T) {
+func TestALossFoundByTheReleaseIsReportedAfterTheAnswer(t *testing.T) {
 	for name, c := range map[string]struct {
 		disturb func(w *world)
 		want    string

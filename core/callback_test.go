@@ -231,7 +231,7 @@ func TestCloseTwiceAtOnceEndsBoth(t *testing.T) {
 	}
 }
 
-func TestALossFoundByAReleaseIsToldWhileTheStoreIsAway(t *testing.T) {
+func TestALossFoundByAReleaseIsReportedWhileTheStoreIsAway(t *testing.T) {
 	for name, opts := range map[string][]core.LockerOption{
 		"renewed": {core.Watchdog(9 * time.Second)},
 		"fixed":   {core.TTL(9 * time.Second)},

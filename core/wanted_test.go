@@ -113,7 +113,7 @@ func TestAnAttentiveHolderIsToldAtOnceThatAnotherProcessWaits(t *testing.T) {
 
 // Where the store cannot tell it, or a hint is lost, or the caller does not say that it listens,
 // the next renewal tells it.
-func TestAHolderIsToldWithARenewalThatAnotherProcessWaits(t *testing.T) {
+func TestARenewalShowsAHolderThatAnotherProcessWaits(t *testing.T) {
 	for name, c := range map[string]struct {
 		store func(s *memstore.Store) core.Store
 		opts  []core.Option
@@ -383,7 +383,7 @@ func TestALockerLooksWhereHintsMayBeLost(t *testing.T) {
 	})
 }
 
-func TestAnOperatorsReleaseIsToldAtOnce(t *testing.T) {
+func TestAnOperatorsReleaseIsReportedAtOnce(t *testing.T) {
 	for name, opts := range map[string][]core.Option{
 		"renewed": nil, "fixed": {core.TTL(time.Hour)}, "permit": {core.Permits(2)}, "shared": {core.Shared()},
 	} {
@@ -432,7 +432,7 @@ func TestSeveralLocksAreWantedWhenOneOfThemIs(t *testing.T) {
 	})
 }
 
-func TestNothingIsToldAfterTheEndOfALease(t *testing.T) {
+func TestNoNoticeComesAfterTheEndOfALease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memstore.New()
 		a, b := newLocker(t, store), newLocker(t, store)

@@ -165,7 +165,7 @@ func TestReleaseTakesTheGrantThatIsNamedAndNoOther(t *testing.T) {
 	})
 }
 
-func TestAHolderIsReleasedNowOnlyIfItIsToldAtOnce(t *testing.T) {
+func TestReleaseNowTakesLocksOnlyFromAttentiveHolders(t *testing.T) {
 	topologies(t, func(s *servers) {
 		t := s.t
 		l := s.process(core.Watchdog(time.Hour))

@@ -225,7 +225,7 @@ func TestARenewalThatHangsNeitherKeepsTheContextNorIsOvertakenByTheRelease(t *te
 // The function returns at the moment when the lease ends: that is not in time, in either
 // order of the two timers of that moment. A bubble fires them in a random order, so that 32
 // functions meet both.
-func TestAFunctionThatReturnsAtTheEndOfTheLeaseIsTold(t *testing.T) {
+func TestAFunctionThatReturnsAtTheEndOfTheLeaseGetsErrLost(t *testing.T) {
 	on(t, func(s *stage) {
 		for range 32 {
 			renewals := 0

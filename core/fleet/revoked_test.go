@@ -23,7 +23,7 @@ import (
 )
 
 // Redis has lost nothing, and no alert is to fire.
-func TestAHolderIsToldThatAnOperatorHasReleasedItsLock(t *testing.T) {
+func TestAHolderLearnsThatAnOperatorHasReleasedItsLock(t *testing.T) {
 	t.Parallel()
 	w := common(t)
 	f := w.fleet()
@@ -58,7 +58,7 @@ func TestAHolderIsToldThatAnOperatorHasReleasedItsLock(t *testing.T) {
 }
 
 // The leases are long: only the message of the operator can end them in time.
-func TestAnAttentiveHolderIsToldAtOnceThatAnOperatorHasReleasedItsLock(t *testing.T) {
+func TestAnAttentiveHolderLearnsAtOnceThatAnOperatorHasReleasedItsLock(t *testing.T) {
 	t.Parallel()
 	w := common(t)
 	f := w.fleet()
@@ -89,7 +89,7 @@ func TestAnAttentiveHolderIsToldAtOnceThatAnOperatorHasReleasedItsLock(t *testin
 }
 
 // An earlier release by an operator says nothing about a later grant.
-func TestALockThatIsDeletedAfterAReleaseIsToldAsDeleted(t *testing.T) {
+func TestALockThatIsDeletedAfterAReleaseIsReportedAsDeleted(t *testing.T) {
 	t.Parallel()
 	w := common(t)
 	l, lost := w.process(), make(chan core.Loss, 1)

@@ -594,7 +594,7 @@ func TestATransactionIsCommittedWithTheInterimAnswer(t *testing.T) {
 	})
 }
 
-func TestAHandlerIsToldThatItsClaimWasLostAfterHandOver(t *testing.T) {
+func TestAHandlerLearnsThatItsClaimWasLostAfterHandOver(t *testing.T) {
 	inBubble(t, func(w *world) {
 		e := w.engine()
 		var ticket idempotency.Ticket

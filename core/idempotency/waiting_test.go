@@ -98,7 +98,7 @@ func TestADuplicateFindsAnAnswerThatIsNotAnnounced(t *testing.T) {
 	})
 }
 
-func TestADuplicateOutOfTimeIsToldOfTheRequestInFlight(t *testing.T) {
+func TestADuplicateOutOfTimeGetsInFlight(t *testing.T) {
 	never := func(context.Context, endpoint.Attempt) (endpoint.Response, bool) { panic("it runs") }
 	inBubble(t, func(w *world) {
 		e := w.engineOn(unsure{w.store}, idempotency.WaitReplay(time.Minute))
@@ -167,7 +167,7 @@ func TestDuplicatesThatWaitAreBounded(t *testing.T) {
 
 // A waiter asks again when the lease of the request in flight could be over. If the
 // store does not answer then, its earlier answer still counts.
-func TestADuplicateThatWaitsIsToldOfTheRequestInFlightWhenTheStoreFails(t *testing.T) {
+func TestADuplicateThatWaitsGetsInFlightWhenTheStoreFails(t *testing.T) {
 	never := func(context.Context, endpoint.Attempt) (endpoint.Response, bool) { panic("it runs") }
 	for name, broken := range map[string]memstore.Fault{
 		"no answer in time":      {After: time.Minute},

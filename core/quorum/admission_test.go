@@ -303,7 +303,7 @@ func TestWhoMayVote(t *testing.T) {
 }
 
 // A lease may be as long as the greatest MaxTTL of all processes.
-func TestProcessesWithDifferentMaxTTLAreTold(t *testing.T) {
+func TestADifferentMaxTTLIsReported(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, nodes []*fakeNode) {
 		var said bytes.Buffer
 		set := &settings{log: slog.New(slog.NewTextHandler(&said, nil)), maxTTL: longest / 2}

@@ -215,7 +215,7 @@ func TestCluster(t *testing.T) {
 }
 
 // A client as NewFailoverClusterClient makes it. That function leaks goroutines.
-func TestAClusterClientOfAServerThatIsNoNodeIsToldOfReleases(t *testing.T) {
+func TestAClusterClientOfAServerThatIsNoNodeGetsReleases(t *testing.T) {
 	t.Parallel()
 	set := redistest.Replicated(t, 1)
 	w := worldOf(t, set.Master, "interlock")

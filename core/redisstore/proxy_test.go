@@ -107,7 +107,7 @@ func (p *proxy) refusal(cmd []string) string {
 	return ""
 }
 
-func TestAProxyThatRefusesTheScriptsIsToldWithWhatToSet(t *testing.T) {
+func TestTheErrorOfAProxyThatRefusesTheScriptsNamesItsSettings(t *testing.T) {
 	t.Parallel()
 	w := alone(t)
 	s := w.store(startProxy(t, w.Server, true).through)

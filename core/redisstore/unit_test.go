@@ -161,7 +161,7 @@ func TestAnErrorThatIsNotKnownIsNoReasonToGiveUp(t *testing.T) {
 }
 
 // An error that the next try would also get is returned at once.
-func TestAnErrorThatLastsIsToldAtOnce(t *testing.T) {
+func TestAnErrorThatLastsIsReturnedAtOnce(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{
 		"NOPERM this user has no permissions to run the 'evalsha' command", "NOAUTH Authentication required.",

@@ -40,7 +40,7 @@ func (w *world) told(lease *core.Lease) {
 }
 
 // The leases are long: no renewal tells it in time. The user has the documented rights.
-func TestAHolderIsToldByRedisThatAnotherProcessWaits(t *testing.T) {
+func TestRedisNotifiesAHolderThatAnotherProcessWaits(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]func(*redis.Options){
 		"RESP3": func(*redis.Options) {}, "RESP2": func(o *redis.Options) { o.Protocol = 2 },

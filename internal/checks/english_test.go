@@ -23,11 +23,11 @@ var backward = []struct {
 	{phrase(`(?i)\b(hears?|heard|learns?|tells?|told|knows?) of\b`), 0.1},
 	{phrase(`(?i)\b(nobody|somebody|anybody|everybody|whoever|whichever|whatever)\b`), 0.15},
 	{phrase(`(?i)\bwhat (it|they|the [a-z]+|is|was|has)\b`), 0.3},
-	{phrase(`(?:^|[.!?:]\s+)What [a-z]+`), 0.2},
+	{phrase(`(?:^|[.!?:]\s+)What [a-z]+`), 0.1},
 	{phrase(`(?i)\bwhose\b`), 0.2},
 	{phrase(`(?i)\b(by|in|from|under|to|with|on|at|over) (which|whom)\b`), 0.1},
 	{phrase(`(?i)\bof (its|their) own\b`), 0.1},
-	{phrase(`(?i)\b(is|are|was|were|be) told\b`), 0.15},
+	{phrase(`(?i)\b(is|are|was|were|be) told\b`), 0.1},
 	{phrase(`(?i)\b(behind|beside)\b`), 0.4},
 }
 

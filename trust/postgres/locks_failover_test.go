@@ -163,7 +163,7 @@ func TestAFailoverWithSynchronousReplicationLosesNoLock(t *testing.T) {
 
 // Commits that the standby did not get are lost. The holder learns it, and the next token is
 // greater as long as the clock of the promoted server is not slow.
-func TestALockThatAFailoverLostIsTold(t *testing.T) {
+func TestALockThatAFailoverLostIsReported(t *testing.T) {
 	t.Parallel()
 	const lease = 20 * time.Second // as above
 	primary, standby, route := newPrimary(t)

@@ -173,7 +173,7 @@ func TestWhatIsLeftOfACommandThatObeysIsKilled(t *testing.T) {
 }
 
 // A loss that only the release finds is a loss all the same.
-func TestACommandThatEndsBeforeTheLossIsNoticedIsToldOfIt(t *testing.T) {
+func TestTheLossIsReportedForACommandThatEndsBeforeItIsNoticed(t *testing.T) {
 	b := inBubble(t, StatusLost, func(b *bubble) {
 		b.store.Expire(key)
 		b.child.end()

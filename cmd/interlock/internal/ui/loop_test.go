@@ -207,7 +207,7 @@ func TestAPageThatIsLoadedAgainFindsWhatItHasNotWaitedFor(t *testing.T) {
 	})
 }
 
-func TestAPageIsToldOnlyWhatHasChanged(t *testing.T) {
+func TestAPageGetsOnlyChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fakeFleet{}
 		// The lease ends at the same time in each reading.
@@ -257,7 +257,7 @@ func TestAPageIsToldOnlyWhatHasChanged(t *testing.T) {
 	})
 }
 
-func TestALocksPageIsToldWhatHasChanged(t *testing.T) {
+func TestThePageOfALockGetsItsChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fakeFleet{}
 		f.put(heldLock("a", 5, 1))

@@ -100,7 +100,7 @@ func TestTheKeyIsTypedAsItIsShown(t *testing.T) {
 	}
 }
 
-func TestTheFormSaysWhenTheHolderIsTold(t *testing.T) {
+func TestTheFormSaysWhenTheHolderNotices(t *testing.T) {
 	for attentive, says := range map[bool]string{false: "at its next renewal", true: "at once"} {
 		f, l := &fakeFleet{}, heldLock("k", 5, 0)
 		l.Holders[0].Attentive = attentive
