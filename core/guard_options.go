@@ -16,6 +16,7 @@ type guardConfig struct {
 	check      bool
 	shareReads bool
 	limit      *limit
+	permits    *permits // of AtMostFunc
 
 	answerFirst bool
 	unfenced    bool // of Fenced

@@ -3,8 +3,10 @@ package core
 import (
 	"context"
 	"fmt"
+	"sync"
 
 	"github.com/interlock-go/interlock/core/driver"
+	"github.com/interlock-go/interlock/core/internal/requests"
 )
 
 // maxPermits is the largest number of permits of a key. The store keeps an entry for
@@ -69,7 +71,10 @@ func (c *config) setKind(kind driver.Kind, atMost int) {
 }
 
 func kindText(kind driver.Kind, atMost int) string {
-	if kind == driver.Permit {
+	switch {
+	case kind == driver.Permit && atMost == 0:
+		return "AtMostFunc"
+	case kind == driver.Permit:
 		return fmt.Sprintf("Permits(%d)", atMost)
 	}
 	return "Shared"
@@ -88,6 +93,54 @@ func Share(l *Locker, template string, opts ...GuardOption) *Guard {
 // bounds how many requests run, not how many come in a second.
 func AtMost(l *Locker, n int, template string, opts ...GuardOption) *Guard {
 	return mustGuard(l, template, Permits(n), opts)
+}
+
+// AtMostFunc is [AtMost] with a number for each request: by the plan of a tenant, by the time of
+// day. The function n runs before the store is asked, for many requests at the same time; it may
+// write to the slices that it gets from req.
+//
+// A number of 0 refuses the request at once with [reason.Full]. A negative number, or a number
+// above 1024, is an error of the server ([reason.Misconfigured]). An error of n that matches
+// [ErrKey] refuses the request as a mistake of the client; any other error is the server's
+// ([reason.Internal]). The server's errors are logged, and the client gets no text of them.
+//
+// Requests with one key should get one number ([Permits] says what happens where numbers differ).
+func AtMostFunc(l *Locker, n func(ctx context.Context, req Request) (int, error), template string, opts ...GuardOption) *Guard {
+	kind := option(func(c *config) {
+		if n == nil {
+			c.fail("AtMostFunc with a nil function")
+			return
+		}
+		c.setKind(driver.Permit, 0)
+		c.guard.permits = &permits{number: n}
+	})
+	return mustGuard(l, template, kind, opts)
+}
+
+// permits finds the number of permits of a request, for [AtMostFunc].
+type permits struct {
+	number  func(ctx context.Context, req Request) (int, error)
+	configs sync.Map // of the rule, by number: there are at most maxPermits
+}
+
+// of returns the config c with the number of a request.
+func (p *permits) of(ctx context.Context, req Request, c *config) (*config, error) {
+	n, err := p.number(ctx, requests.Copy(req))
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("interlock: finding the number of permits: %w", err)
+	case n < 0 || n > maxPermits:
+		return nil, fmt.Errorf("%w: AtMostFunc: the function returned %d; accepted are 0 to %d", ErrConfig, n, maxPermits)
+	case n == 0:
+		return nil, fmt.Errorf("%w: the request has a number of 0", ErrFull)
+	}
+	if own, ok := p.configs.Load(n); ok {
+		return own.(*config), nil //nolint:forcetypeassert // there is no other
+	}
+	own := *c
+	own.terms.AtMost = n
+	p.configs.Store(n, &own)
+	return &own, nil
 }
 
 func mustGuard(l *Locker, template string, kind Option, opts []GuardOption) *Guard {

@@ -86,10 +86,7 @@ func (g *Guard) observe(ctx context.Context, req Request, keys []string) observe
 	if g.Observer() == nil {
 		return observe.Observation{}
 	}
-	c := &g.config
-	if g.reads != nil {
-		c = g.configFor(req)
-	}
+	c := g.configFor(req)
 	_, o := g.locker.base.observer.Start(ctx, observe.Operation{
 		Rule: g.config.name, Kind: kinds[c.terms.Kind], Keys: slices.Clone(keys), Wait: g.config.terms.Wait, Unlocked: true,
 	})
@@ -111,7 +108,7 @@ func (g *Guard) rejected(ctx context.Context, req Request, err error) *Refusal {
 			"authentication goes in front of the rule, and core.Request.Value finds what gin and echo keep by c.Set",
 			g.config.name, err)
 	}
-	g.logRefusal(ctx, refusal, "interlock: the rule cannot make a key, or find the principal, of its requests and refuses them")
+	g.logRefusal(ctx, refusal, "interlock: the rule cannot make a key, or find the principal or the number, of its requests and refuses them")
 	return refusal
 }
 

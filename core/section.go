@@ -165,6 +165,13 @@ func (p Prepared) Enter(ctx context.Context) (Section, *Refusal) {
 	if g.fence != nil {
 		return g.claim(ctx, p)
 	}
+	c := g.configFor(p.req)
+	if f := g.config.guard.permits; f != nil {
+		var err error
+		if c, err = f.of(ctx, p.req, c); err != nil {
+			return Section{}, g.rejected(ctx, p.req, err)
+		}
+	}
 	var v *guarded
 	if g.tracked {
 		v = &guarded{route: p.route, check: g.config.guard.check}
@@ -186,10 +193,6 @@ func (p Prepared) Enter(ctx context.Context) (Section, *Refusal) {
 	inner := ctx
 	if v != nil {
 		v.Context, inner = ctx, v
-	}
-	c := &g.config
-	if g.reads != nil {
-		c = g.configFor(p.req)
 	}
 	lease, err := g.lock(inner, p, c)
 	if err != nil {
@@ -235,8 +238,12 @@ func (g *Guard) lock(ctx context.Context, p Prepared, c *config) (*Lease, error)
 	return lease, err
 }
 
-// configFor is how the locks of a request are taken under a guard with [ShareReads].
+// configFor is how the locks of a request are taken: of a request that only reads as [ShareReads]
+// says.
 func (g *Guard) configFor(req Request) *config {
+	if g.reads == nil {
+		return &g.config
+	}
 	if r, ok := req.(adapter.Reader); ok && r.ReadsOnly() {
 		return g.reads
 	}

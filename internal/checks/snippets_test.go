@@ -56,7 +56,7 @@ func _() {
 }
 
 // Of docs/sharing.md, and of the README's first screen.
-func _(locker *core.Locker, mux *http.ServeMux, reports, handler, app http.Handler) {
+func _(locker *core.Locker, mux *http.ServeMux, reports, export, handler, app http.Handler) {
 	core.Serialize(locker, "account/{id:int}", core.ShareReads()) // GET together, the others alone
 	core.AtMost(locker, 10, "tenant/{header.X-Tenant}")           // at most ten at once for each tenant
 
@@ -65,6 +65,14 @@ func _(locker *core.Locker, mux *http.ServeMux, reports, handler, app http.Handl
 
 	account := core.Serialize(locker, "account/{id}", core.ShareReads())
 	mux.Handle("/accounts/{id}", httplock.Guard(account)(handler))
+
+	planOf := func(context.Context, core.Request) (int, error) { return 3, nil }
+	byPlan := core.AtMostFunc(locker, planOf, "tenant/{header.X-Tenant}")
+	mux.Handle("GET /reports", httplock.Guard(byPlan)(reports))
+
+	ofTenant := httplock.Guard(core.AtMost(locker, 3, "export/tenant/{t}"))
+	inAll := httplock.Guard(core.AtMost(locker, 20, "export"))
+	mux.Handle("POST /tenants/{t}/exports", ofTenant(inAll(export)))
 
 	save := core.Serialize(locker, "document/{id}", core.Newest())
 	mux.Handle("PUT /documents/{id}", httplock.Guard(save)(handler))

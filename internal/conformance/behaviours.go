@@ -46,6 +46,7 @@ var behaviours = []behaviour{
 	{name: "a handler re-enters its own lock", holds: (*world).reentry},
 
 	{name: "requests that read share, others run alone", over: overHTTP, holds: (*world).shareReads},
+	{name: "as many at once as the request says", holds: (*world).numbered},
 
 	// However a handler ends, the lock is free when the call comes out of it.
 	{name: "free after a return", holds: ends(true, func(context.Context, *adaptertest.Call) error { return nil })},
@@ -72,6 +73,7 @@ var behaviours = []behaviour{
 	{name: "own deadline over while queued", holds: (*world).deadline},
 	{name: "locker closed", logs: true, holds: refusal{want: reason.Closing, closed: true}.holds},
 	{name: "store down", logs: true, holds: refusal{want: reason.Unavailable, down: true, opts: []core.GuardOption{core.Wait(10 * time.Millisecond)}}.holds},
+	{name: "number of permits that is none", logs: true, holds: (*world).notNumbered},
 	{name: "store down, and the rule fails open", holds: (*world).failOpen},
 	{name: "header of the key missing", logs: true, holds: refusal{want: reason.BadKey, template: "tenant/{header.X-Tenant}"}.holds},
 	{name: "header of the key empty", logs: true, holds: refusal{want: reason.BadKey, template: "tenant/{header.X-Tenant}", header: []string{""}}.holds},

@@ -2,7 +2,10 @@ package conformance
 
 import (
 	"context"
+	"errors"
 	"net/http"
+	"strconv"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -43,4 +46,56 @@ func (w *world) shareReads() {
 		w.wantOK(adaptertest.Receive(w, c, "the end of a read"), "")
 	}
 	w.wantOK(client.Call(w.Context(), write), "")
+}
+
+// number is the number of permits that a request names.
+func number(_ context.Context, req core.Request) (int, error) {
+	text := strings.Join(req.Header("X-Tenant"), "")
+	if text == "" {
+		return 0, errors.New("no plan of alice")
+	}
+	return strconv.Atoi(text)
+}
+
+func numbered(n string) adaptertest.Request {
+	req := account("1")
+	if n != "" {
+		req.Header = [][2]string{{"X-Tenant", n}}
+	}
+	return req
+}
+
+func (w *world) numbered() {
+	in := newInside()
+	_, client := w.serve(in.handler, core.AtMostFunc(w.locker(), number, "account/{id}", core.Wait(0)))
+	var calls []<-chan adaptertest.Outcome
+	for range 2 {
+		c := async(w.Context(), client, numbered("2"))
+		calls = append(calls, c)
+		adaptertest.Receive(w, in.came, "the handler ran", c)
+	}
+	for _, n := range []string{"2", "1", "0"} {
+		w.wantRefused(client.Call(w.Context(), numbered(n)), reason.Full, false)
+	}
+	close(in.leave)
+	for _, c := range calls {
+		w.wantOK(adaptertest.Receive(w, c, "the end of a call"), "")
+	}
+}
+
+func (w *world) notNumbered() {
+	for _, c := range []struct {
+		number string
+		want   reason.Reason
+		logged string
+	}{
+		{"-1", reason.Misconfigured, "returned -1"}, {"", reason.Internal, "no plan"}, {"many", reason.Internal, "invalid syntax"},
+	} {
+		_, client := w.serve(w.never, core.AtMostFunc(w.locker(), number, "account/{id}"))
+		logged := adaptertest.LogTo(w)
+		w.wantRefused(client.Call(w.Context(), numbered(c.number)), c.want, false)
+		if !strings.Contains(logged.String(), c.logged) {
+			w.Errorf("a number of %q: logged %q; want %q", c.number, logged, c.logged)
+		}
+	}
 }
