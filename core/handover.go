@@ -113,11 +113,14 @@ func (lease *Lease) mayHandOver(keep time.Duration) (space string, err error) {
 
 // space returns the name of the store's locks, or an error for a store that moves no locks.
 func (l *Locker) space() (string, error) {
-	m, ok := l.store.(driver.Mover)
+	turns, ok := l.store.(driver.Turns)
 	if !ok {
-		return "", fmt.Errorf("%w: the store %T keeps no lock for a ticket; the stores of packages redisstore and memstore do", ErrConfig, l.store)
+		return "", fmt.Errorf("%w: the store %T keeps no lock for a ticket", ErrConfig, l.store)
 	}
-	return m.Space(), nil
+	if err := l.limits(driver.Hold{Moves: true}); err != nil {
+		return "", err
+	}
+	return turns.Space(), nil
 }
 
 // hands notes that the hold has ended by a hand-over, unless a release came first. It is called with

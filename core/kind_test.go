@@ -43,15 +43,15 @@ func TestOneCallHoldsALockInOneWay(t *testing.T) {
 // exclusiveOnly is a store without places, and with leases of at most a minute.
 type exclusiveOnly struct{ *memstore.Store }
 
-func (exclusiveOnly) Serves(kind driver.Kind, ttl time.Duration) error {
-	if kind.Place() || ttl > time.Minute {
-		return fmt.Errorf("%w: kind %d, %v", driver.ErrConfig, kind, ttl)
+func (exclusiveOnly) Serves(h driver.Hold) error {
+	if h.Kind.Place() || h.TTL > time.Minute {
+		return fmt.Errorf("%w: kind %d, %v", driver.ErrConfig, h.Kind, h.TTL)
 	}
 	return nil
 }
 
 func (s exclusiveOnly) Acquire(ctx context.Context, ask driver.AcquireRequest) (driver.Reply, error) {
-	if err := s.Serves(ask.Kind, ask.TTL); err != nil {
+	if err := s.Serves(driver.Hold{Kind: ask.Kind, TTL: ask.TTL}); err != nil {
 		time.Sleep(10 * time.Millisecond)
 		return driver.Reply{}, err
 	}

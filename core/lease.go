@@ -181,7 +181,7 @@ func (lease *Lease) TokenFor(key string) (int64, bool) {
 // moves it.
 //
 // A lease that began with an offer of the store, by the message of a release
-// (Offerer in package driver), is valid for 1.5 to 3 s at first. Its first renewal follows after
+// (Offer in package driver), is valid for 1.5 to 3 s at first. Its first renewal follows after
 // 10 ms, or with [Lease.Check], and makes it as long as others. With [WholeLease] no lease
 // begins so.
 func (lease *Lease) Deadline() time.Time {

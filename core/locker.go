@@ -226,8 +226,12 @@ func (l *Locker) Close(ctx context.Context) error {
 
 // serves returns an error for a lock that the store never gives.
 func (l *Locker) serves(c *config) error {
+	return l.limits(driver.Hold{Kind: c.terms.Kind, TTL: c.terms.Lease, Line: c.terms.Line})
+}
+
+func (l *Locker) limits(h driver.Hold) error {
 	if s, ok := l.store.(driver.Limited); ok {
-		return s.Serves(c.terms.Kind, c.terms.Lease)
+		return s.Serves(h)
 	}
 	return nil
 }

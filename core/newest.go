@@ -25,7 +25,7 @@ import (
 // come. The hold of a newest caller is not handed over in the process, so each costs the round trips
 // of an acquire and a release.
 //
-// The store has to know the order of callers ([driver.Queuer]): the stores of packages redisstore and
+// The store has to know the order of callers ([driver.Turns]): the stores of packages redisstore and
 // memstore do. On another store the constructor or the call returns [ErrConfig], as it does with
 // [Shared], [Permits], [ShareReads] and [Wait](0). For [Locker.Lock], its relatives, and
 // [NewGuard]; not for [New] and [Lead]. In [Locker.TryLock] it has no effect. Default: callers wait for their turns.
@@ -71,10 +71,10 @@ func (c *config) checkLine() error {
 	case c.terms.Wait == 0:
 		return fmt.Errorf("%w: %s with Wait(0): it is for callers that wait for the holder", ErrConfig, name)
 	case c.locker != nil:
-		if _, ok := c.locker.store.(driver.Queuer); !ok {
-			return fmt.Errorf("%w: %s: the store %T does not order the callers of several processes; redisstore and memstore do",
-				ErrConfig, name, c.locker.store)
+		if _, ok := c.locker.store.(driver.Turns); !ok {
+			return fmt.Errorf("%w: %s: the store %T does not order the callers of several processes", ErrConfig, name, c.locker.store)
 		}
+		return c.locker.limits(driver.Hold{Line: c.terms.Line})
 	}
 	return nil
 }

@@ -587,7 +587,7 @@ func TestTheLastOfManyCallersIsNotSuperseded(t *testing.T) {
 	})
 }
 
-// Stand implements [driver.Queuer].
+// Stand implements [driver.Turns].
 func (d distant) Stand(ctx context.Context, req driver.AcquireRequest) (driver.Reply, error) {
 	time.Sleep(d.trip / 2)
 	defer time.Sleep(d.trip / 2)

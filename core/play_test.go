@@ -426,7 +426,7 @@ func (m *player) Acquire(ctx context.Context, req driver.AcquireRequest) (driver
 	}, driver.Reply{Sent: sent, Ambiguous: true}, req.Late)
 }
 
-// Stand implements [driver.Queuer].
+// Stand implements [driver.Turns].
 func (m *player) Stand(ctx context.Context, req driver.AcquireRequest) (driver.Reply, error) {
 	return send(ctx, m, time.Time{}, "stands", func() (driver.Reply, error) {
 		return m.Store.Stand(context.Background(), req)
@@ -449,7 +449,7 @@ func (m *player) Release(_ context.Context, req driver.ReleaseRequest) (string, 
 	}, "", nil)
 }
 
-// Decline implements [driver.Ranger].
+// Decline implements [driver.Turns].
 func (m *player) Decline(ctx context.Context, key, waiter string) error {
 	_, err := send(ctx, m, time.Time{}, "declines", func() (none struct{}, err error) {
 		return none, m.Store.Decline(context.Background(), key, waiter)
@@ -463,12 +463,12 @@ func (m *player) Watch(key string, since time.Time, wake func(driver.Signal)) (s
 	})
 }
 
-// Offers implements [driver.Offerer].
+// Offers implements [driver.Turns].
 func (m *player) Offers(id string, ready func(bool), take func(driver.Offer)) (stop func()) {
 	return m.Store.Offers(id, ready, func(o driver.Offer) { m.post("is offered the lock", func() { take(o) }, func() {}, nil) })
 }
 
-// Notify implements [driver.Notifier].
+// Notify implements [driver.Turns].
 func (m *player) Notify(id string, hear func(key, owner string)) (stop func()) {
 	return m.Store.Notify(id, func(key, owner string) {
 		m.post("is notified", func() { hear(key, owner) }, func() { hear("", "") }, nil)

@@ -62,12 +62,12 @@ func (d distant) Watch(key string, since time.Time, wake func(driver.Signal)) (s
 	return d.Store.Watch(key, since, func(s driver.Signal) { d.call(func() { wake(s) }) })
 }
 
-// Offers implements [driver.Offerer].
+// Offers implements [driver.Turns].
 func (d distant) Offers(id string, ready func(bool), take func(driver.Offer)) (stop func()) {
 	return d.Store.Offers(id, ready, func(o driver.Offer) { d.call(func() { take(o) }) })
 }
 
-// Decline implements [driver.Ranger].
+// Decline implements [driver.Turns].
 func (d distant) Decline(ctx context.Context, key, waiter string) error {
 	time.Sleep(d.trip / 2)
 	defer time.Sleep(d.trip / 2)

@@ -44,7 +44,7 @@ func (p *member) hears(message any, tell, lost func()) {
 	}
 }
 
-// RoundTrip implements [driver.Ranger].
+// RoundTrip implements [driver.Turns].
 func (p *member) RoundTrip() time.Duration { return p.trip }
 
 func (p *member) Acquire(ctx context.Context, req driver.AcquireRequest) (driver.Reply, error) {
@@ -66,7 +66,7 @@ func (p *member) Acquire(ctx context.Context, req driver.AcquireRequest) (driver
 	return p.w.numbered(rep), err
 }
 
-// Stand implements [driver.Queuer].
+// Stand implements [driver.Turns].
 func (p *member) Stand(ctx context.Context, req driver.AcquireRequest) (driver.Reply, error) {
 	rep, err := p.Store.Stand(ctx, req)
 	return p.w.numbered(rep), err
@@ -78,12 +78,12 @@ func (p *member) Watch(key string, since time.Time, wake func(driver.Signal)) (s
 	})
 }
 
-// Offers implements [driver.Offerer].
+// Offers implements [driver.Turns].
 func (p *member) Offers(id string, ready func(bool), take func(driver.Offer)) (stop func()) {
 	return p.Store.Offers(id, ready, func(o driver.Offer) { p.hears(o, func() { take(o) }, func() {}) })
 }
 
-// Notify implements [driver.Notifier].
+// Notify implements [driver.Turns].
 func (p *member) Notify(id string, hear func(key, owner string)) (stop func()) {
 	return p.Store.Notify(id, func(key, owner string) {
 		p.hears(owner, func() { hear(key, owner) }, func() { hear("", "") })

@@ -19,7 +19,7 @@ func Attentive() Option {
 // WholeLease has the caller begin only when at least two thirds of the lease are left. It is for
 // work that cannot be stopped within a second, such as a process of another program, or that is
 // planned by [Lease.Deadline]. Without it a caller can begin with a lease that is valid for 1.5 to
-// 3 s until its first renewal: with an offer of the store, by the message of a release (Offerer in
+// 3 s until its first renewal: with an offer of the store, by the message of a release (Offer in
 // package driver). With it the caller asks, which takes a round trip more where processes hand
 // the lock over. A lease that is not renewed ([TTL]), [Attentive] and [Lead] ask in any case.
 // Default: the caller begins with an offer.

@@ -15,7 +15,7 @@ import (
 // Acquire implements [driver.Store]. A request for another kind than [driver.Exclusive]
 // returns [driver.ErrConfig].
 func (s *Store) Acquire(ctx context.Context, ask driver.AcquireRequest) (driver.Reply, error) {
-	if err := s.Serves(ask.Kind, ask.TTL); err != nil {
+	if err := s.Serves(driver.Hold{Kind: ask.Kind}); err != nil {
 		return driver.Reply{}, err
 	}
 	type outcome struct {

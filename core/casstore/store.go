@@ -179,8 +179,8 @@ func (s *Store) background(f func()) bool {
 
 // Serves implements [driver.Limited]: the store has exclusive locks only, with leases of
 // any length.
-func (s *Store) Serves(kind driver.Kind, _ time.Duration) error {
-	if kind.Place() {
+func (s *Store) Serves(h driver.Hold) error {
+	if h.Kind.Place() {
 		return fmt.Errorf("%w: this store keeps exclusive locks only: for shared locks and permits use package redisstore",
 			driver.ErrConfig)
 	}

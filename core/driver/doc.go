@@ -11,6 +11,10 @@
 //     execute it twice, and the second execution changes nothing.
 //   - A grant's token is greater than every earlier token of the key.
 //
+// A store with these promises can be used. What else a store may implement, in the order of its worth:
+// [Turns], all of it, for processes at different distances, the newest caller and tickets; [Registry],
+// so that an operator sees which process holds a lock; [Limited] for what the store never serves.
+//
 // The package core/driver/drivertest is this contract as a test suite, and core/driver/keystate
 // has the rules of a lock for stores that can keep a record for each key. The
 // package core/redisstore is the store on Redis, core/quorum is the store on

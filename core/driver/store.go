@@ -81,9 +81,22 @@ type Store interface {
 // Limited is what a [Store] implements that never serves some requests, in any state of the
 // key: core.New and core.NewGuard refuse what such a store would refuse.
 type Limited interface {
-	// Serves returns nil, or the [ErrConfig] that Acquire would return for a hold of the
-	// kind and a lease of ttl. It asks no server.
-	Serves(kind Kind, ttl time.Duration) error
+	// Serves returns nil, or the [ErrConfig] that Acquire would return for such a hold. It asks no
+	// server.
+	Serves(h Hold) error
+}
+
+// Hold is what [Limited] tells about: a way to hold a lock.
+type Hold struct {
+	Kind Kind
+	// TTL is the lease; zero is any lease.
+	TTL time.Duration
+	// Line is where the caller stands that waits for it. Only a store with [Turns] is asked for another
+	// than [InTurn].
+	Line Line
+	// Moves says that the hold is to be handed over to another owner ([AcquireRequest.From]). Only a
+	// store with [Turns] is asked for it.
+	Moves bool
 }
 
 // AcquireRequest asks for a lock; see [Store.Acquire].
@@ -110,7 +123,7 @@ type AcquireRequest struct {
 	// to a locker that is not before it in the list. Zero keeps no locker out.
 	Left time.Duration
 	// Line says where the caller stands among the waiting callers. Any other line than [InTurn] is for
-	// exclusive requests that have a Waiter, and for a store that is a [Queuer].
+	// exclusive requests that have a Waiter, and for a store with [Turns].
 	Line Line
 	// Number is the number that an earlier request of the same caller got ([Reply.Number]);
 	// zero: the caller comes at this moment.
@@ -123,11 +136,24 @@ type AcquireRequest struct {
 	// Rest is a list of waiting lockers (see [Signal]). The store keeps it with
 	// the lock that it grants.
 	Rest string
-	// Offer, unless zero, is the token of an offer to Waiter ([Offerer]). The owner wants
+	// Offer, unless zero, is the token of an offer to Waiter ([Offer]). The owner wants
 	// the lock in place of that offer. It is for an exclusive owner.
 	Offer int64
-	// From, unless empty, is the owner that hands the lock on to Owner ([Mover]). Such a request
-	// has no Waiter, Line, Offer or Rest.
+	// From, unless empty, is the owner that hands the lock on to Owner, in one atomic step, on a store
+	// with [Turns]. Such a request has no Waiter, Line, Offer or Rest.
+	//
+	// It is granted only while From holds the lock exclusively, or has its place, and the kind
+	// of the request is the kind of that hold. From stops being the holder then, and Owner is the
+	// holder, with a new and greater token and its own TTL; it may be shorter than the rest of From's
+	// lease. The list of waiting lockers, the places of others and a barrier stay as they are. If the
+	// lock may now end earlier than the waiting lockers have learned, the store signals them, as after a
+	// release: they ask, and learn the new time. A repeated request, where Owner holds the lock already,
+	// is granted again with the same token, and the lease is not changed.
+	//
+	// Any other request with From is refused: it never waits, and enters no list. Acquire returns an
+	// error that matches [ErrNotOwner]: [ErrPassedOn] for as long as Noted says, [ErrRevoked],
+	// or else [ErrDeleted] or [ErrTakenOver]. An owner that was only offered the lock ([Offer]), and
+	// has not renewed it yet, does not hold it.
 	From string
 	// Above is the highest fencing token that was given out under From, if the store may not know
 	// it; else zero. The token of the grant is greater.
@@ -152,7 +178,7 @@ type Reply struct {
 	// key for a holder of the same kind or an exclusive holder. The token of an exclusive
 	// holder is greater than all before it. For a [Permit] it is the first of [Tokens].
 	//
-	// Of an [Offerer]'s refusal it is the token of the exclusive holder, or of the offer, that
+	// Of a refusal by a store that makes offers ([Offer]) it is the token of the exclusive holder, or of the offer, that
 	// stood in the way; zero if there was none. A grant with a greater token was made after
 	// the request was carried out.
 	Token int64

@@ -15,10 +15,10 @@ type Op string
 // The kinds of requests about locks.
 const (
 	Acquire Op = "acquire"
-	Stand   Op = "stand" // asks whether a caller may wait, see [driver.Queuer]
+	Stand   Op = "stand" // asks whether a caller may wait, see [driver.Turns]
 	Renew   Op = "renew" // one for each lease of a batch
 	Release Op = "release"
-	Decline Op = "decline" // the Owner is a locker that leaves the list, see [driver.Ranger]
+	Decline Op = "decline" // the Owner is a locker that leaves the list, see [driver.Turns]
 )
 
 // The kinds of requests about the records of idempotent endpoints.
@@ -39,7 +39,7 @@ type Request struct {
 	Key string
 	// Owner is the owner of the lock, or the token of the claim; Forget has none.
 	Owner string
-	// From is the owner that hands the lock on to Owner ([driver.Mover]); empty: there is none.
+	// From is the owner that hands the lock on to Owner ([driver.AcquireRequest]); empty: there is none.
 	From string
 	// TTL is the lease that the request is about; zero if it is about none.
 	TTL time.Duration

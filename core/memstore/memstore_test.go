@@ -19,11 +19,7 @@ import (
 
 // The contract has all its parts.
 var _ interface {
-	driver.Ranger
-	driver.Offerer
-	driver.Notifier
-	driver.Queuer
-	driver.Mover
+	driver.Turns
 } = (*memstore.Store)(nil)
 
 func TestTheStoreKeepsItsContracts(t *testing.T) {

@@ -91,7 +91,7 @@ func (s *Store) acquire(req driver.AcquireRequest) (rep driver.Reply, err error)
 	return rep, err
 }
 
-// Space implements [driver.Mover]: each store has its own locks.
+// Space implements [driver.Turns]: each store has its own locks.
 func (s *Store) Space() string { return s.space }
 
 func (s *Store) try(
@@ -181,7 +181,7 @@ func (s *Store) release(req driver.ReleaseRequest) (waiting string, err error) {
 	return waiting, err
 }
 
-// Stand implements [driver.Queuer].
+// Stand implements [driver.Turns].
 func (s *Store) Stand(ctx context.Context, req driver.AcquireRequest) (driver.Reply, error) {
 	fault := s.arrive(Request{Op: Stand, Key: req.Key, TTL: req.TTL})
 	return travel[driver.Reply]{
@@ -189,10 +189,10 @@ func (s *Store) Stand(ctx context.Context, req driver.AcquireRequest) (driver.Re
 	}.send(ctx)
 }
 
-// RoundTrip implements [driver.Ranger]: no time passes on the way.
+// RoundTrip implements [driver.Turns]: no time passes on the way.
 func (s *Store) RoundTrip() time.Duration { return 0 }
 
-// Decline implements [driver.Ranger].
+// Decline implements [driver.Turns].
 func (s *Store) Decline(ctx context.Context, key, waiter string) error {
 	fault := s.arrive(Request{Op: Decline, Key: key, Owner: waiter})
 	_, err := travel[struct{}]{
@@ -204,12 +204,12 @@ func (s *Store) Decline(ctx context.Context, key, waiter string) error {
 	return err
 }
 
-// Notify implements [driver.Notifier].
+// Notify implements [driver.Turns].
 func (s *Store) Notify(id string, hear func(key, owner string)) (stop func()) {
 	return subscribe(s, s.attentive, id, hear)
 }
 
-// Offers implements [driver.Offerer].
+// Offers implements [driver.Turns].
 func (s *Store) Offers(id string, ready func(bool), take func(driver.Offer)) (stop func()) {
 	stop = subscribe(s, s.offers, id, take)
 	ready(true)

@@ -10,8 +10,8 @@ import (
 )
 
 var (
-	_ driver.Store  = (*Store)(nil)
-	_ driver.Ranger = (*Store)(nil)
+	_ driver.Store = (*Store)(nil)
+	_ driver.Turns = (*Store)(nil)
 )
 
 // locks is the part of a store that keeps locks. It begins with the first of them.
@@ -60,7 +60,7 @@ func (s *Store) Acquire(ctx context.Context, ask driver.AcquireRequest) (driver.
 
 // Serves implements [driver.Limited]: the store has exclusive locks only, with leases of
 // any length.
-func (s *Store) Serves(kind driver.Kind, _ time.Duration) error { return pglock.Serves(kind) }
+func (s *Store) Serves(h driver.Hold) error { return pglock.Serves(h) }
 
 // Renew implements [driver.Store]. It renews leases in one statement.
 func (s *Store) Renew(ctx context.Context, batch []driver.Renewal, done func(i int, contended bool, err error)) {
@@ -72,14 +72,32 @@ func (s *Store) Release(ctx context.Context, ask driver.ReleaseRequest) (waiting
 	return s.lock().Release(ctx, ask)
 }
 
-// RoundTrip implements [driver.Ranger]. Where the processes look for releases, a part of the
+// RoundTrip implements [driver.Turns]. Where the processes look for releases, a part of the
 // pause between two looks is in it.
 func (s *Store) RoundTrip() time.Duration { return s.lock().RoundTrip() }
 
-// Decline implements [driver.Ranger].
+// Decline implements [driver.Turns].
 func (s *Store) Decline(ctx context.Context, key, waiter string) error {
 	return s.lock().Decline(ctx, key, waiter)
 }
+
+// Stand implements [driver.Turns]. The store orders no callers: it returns [driver.ErrConfig].
+func (s *Store) Stand(ctx context.Context, ask driver.AcquireRequest) (driver.Reply, error) {
+	return s.lock().Stand(ctx, ask)
+}
+
+// Notify implements [driver.Turns]. The store sends no hints: a locker learns with its renewals.
+func (s *Store) Notify(id string, hear func(key, owner string)) (stop func()) {
+	return s.lock().Notify(id, hear)
+}
+
+// Offers implements [driver.Turns]. The store makes no offers.
+func (s *Store) Offers(id string, ready func(bool), take func(driver.Offer)) (stop func()) {
+	return s.lock().Offers(id, ready, take)
+}
+
+// Space implements [driver.Turns].
+func (s *Store) Space() string { return s.lock().Space() }
 
 // Watch implements [driver.Store].
 func (s *Store) Watch(key string, since time.Time, wake func(driver.Signal)) (stop func()) {

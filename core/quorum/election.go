@@ -118,7 +118,7 @@ const (
 // does not wait for slower nodes. For a lease longer than [MaxTTL], and for a place
 // ([driver.Kind]), it returns an error at once.
 func (s *Store) Acquire(ctx context.Context, ask driver.AcquireRequest) (driver.Reply, error) {
-	if err := s.Serves(ask.Kind, ask.TTL); err != nil {
+	if err := s.Serves(driver.Hold{Kind: ask.Kind, TTL: ask.TTL}); err != nil {
 		return driver.Reply{}, err
 	}
 	if s.leaving.Load() {
@@ -155,14 +155,14 @@ func (s *Store) Acquire(ctx context.Context, ask driver.AcquireRequest) (driver.
 
 // Serves implements [driver.Limited]: a quorum keeps exclusive locks only, with leases of
 // at most [MaxTTL].
-func (s *Store) Serves(kind driver.Kind, ttl time.Duration) error {
+func (s *Store) Serves(h driver.Hold) error {
 	switch {
-	case kind.Place():
+	case h.Kind.Place():
 		return fmt.Errorf("%w: a quorum keeps exclusive locks only: for shared locks and permits use package redisstore",
 			driver.ErrConfig)
-	case ttl > s.maxTTL:
+	case h.TTL > s.maxTTL:
 		return fmt.Errorf("%w: a lease of %v is longer than MaxTTL, %v: give core.Watchdog or core.TTL less, or all processes a greater MaxTTL",
-			driver.ErrConfig, ttl, s.maxTTL)
+			driver.ErrConfig, h.TTL, s.maxTTL)
 	}
 	return nil
 }

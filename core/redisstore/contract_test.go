@@ -18,11 +18,7 @@ import (
 
 // The contract has all its parts.
 var _ interface {
-	driver.Ranger
-	driver.Offerer
-	driver.Notifier
-	driver.Queuer
-	driver.Mover
+	driver.Turns
 	driver.Registry
 } = (*redisstore.Store)(nil)
 

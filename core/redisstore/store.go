@@ -149,15 +149,15 @@ func (s *Store) Acquire(ctx context.Context, ask driver.AcquireRequest) (driver.
 	return s.wire.Acquire(ctx, ask)
 }
 
-// RoundTrip implements [driver.Ranger].
+// RoundTrip implements [driver.Turns].
 func (s *Store) RoundTrip() time.Duration { return s.wire.RoundTrip() }
 
-// Decline implements [driver.Ranger].
+// Decline implements [driver.Turns].
 func (s *Store) Decline(ctx context.Context, key, waiter string) error {
 	return s.wire.Decline(ctx, key, waiter)
 }
 
-// Stand implements [driver.Queuer].
+// Stand implements [driver.Turns].
 func (s *Store) Stand(ctx context.Context, ask driver.AcquireRequest) (driver.Reply, error) {
 	return s.wire.Stand(ctx, ask)
 }
@@ -178,17 +178,17 @@ func (s *Store) Watch(key string, since time.Time, wake func(driver.Signal)) (st
 	return s.wire.Watch(key, since, wake)
 }
 
-// Notify implements [driver.Notifier].
+// Notify implements [driver.Turns].
 func (s *Store) Notify(id string, hear func(key, owner string)) (stop func()) {
 	return s.wire.Notify(id, hear)
 }
 
-// Offers implements [driver.Offerer].
+// Offers implements [driver.Turns].
 func (s *Store) Offers(id string, ready func(bool), take func(driver.Offer)) (stop func()) {
 	return s.wire.Offers(id, ready, take)
 }
 
-// Space implements [driver.Mover]. It names the prefix and the database.
+// Space implements [driver.Turns]. It names the prefix and the database.
 func (s *Store) Space() string { return s.wire.Space() }
 
 // Announce implements [driver.Registry]. The entry is a hash under a separate key, with

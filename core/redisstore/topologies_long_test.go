@@ -24,20 +24,15 @@ func TestTheStoreKeepsItsContractOnACluster(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, redistest.Cluster(t, 3, 0))
 	drivertest.Run(t, func(t *testing.T) driver.Store {
-		s := c.in(t).over(c.all)
-		return withoutOffers{s, s, s, s, s}
+		return withoutOffers{c.in(t).over(c.all)}
 	})
 	recordtest.Run(t, func(t *testing.T) record.Store { return c.in(t).over(c.all) })
 }
 
 // withoutOffers is a store on a Cluster, which reaches no locker with an offer.
-type withoutOffers struct {
-	driver.Store
-	driver.Ranger
-	driver.Notifier
-	driver.Queuer
-	driver.Registry
-}
+type withoutOffers struct{ *redisstore.Store }
+
+func (withoutOffers) Offers(string, func(bool), func(driver.Offer)) (stop func()) { return nil }
 
 func TestAFailoverOfACluster(t *testing.T) {
 	t.Parallel()

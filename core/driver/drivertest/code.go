@@ -20,7 +20,7 @@ var code = []part{
 	{name: "code: permits of one locker at once are limited, each on its own", needs: []string{"places"}, test: func(s *stage) {
 		s.crowd(40, 25, driver.AcquireRequest{Kind: driver.Permit, AtMost: 25, Waiter: "w1"})
 	}},
-	{name: "code: no order of late requests changes an offer", needs: []string{"Offerer", "Ranger"}, test: (*stage).offeredInAnyOrder},
+	{name: "code: no order of late requests changes an offer", needs: []string{"offers"}, test: (*stage).offeredInAnyOrder},
 }
 
 // done fails the test on an error.

@@ -9,10 +9,10 @@
 // testdata/README.md describes their language. A failure names the line of the scenario. Only
 // the parts with many goroutines, ended contexts or batches are Go code.
 //
-// A scenario that needs an optional interface of package driver, or places ([driver.Shared],
-// [driver.Permit]), is skipped for a store without the interface, or for a [driver.Limited] store
-// that refuses these kinds. A store that implements an interface and cannot serve it, as offers on
-// a Redis Cluster, is tested behind a struct without it.
+// A scenario that needs an optional interface of package driver, or a [driver.Hold] that a store may
+// refuse ([driver.Limited]), is skipped for a store that lacks it. So are scenarios of hints and
+// offers for a store that returns nil from Notify or Offers ([driver.Turns]). A store that implements
+// an interface and cannot serve it, as offers on a Redis Cluster, is tested behind a struct without it.
 //
 // It uses leases of a second or less and real time, so it takes some seconds. It
 // shows that a store answers as the lock expects. It cannot show what happens
@@ -126,13 +126,36 @@ func (p *part) run(t *testing.T, store driver.Store) (missing string) {
 
 // needs reports whether a store has what a part needs.
 var needs = map[string]func(driver.Store) bool{
-	"Ranger": is[driver.Ranger], "Offerer": is[driver.Offerer], "Notifier": is[driver.Notifier],
-	"Queuer": is[driver.Queuer], "Registry": is[driver.Registry], "Mover": is[driver.Mover], "places": hasPlaces,
+	"Turns": is[driver.Turns], "Registry": is[driver.Registry],
+	"places": serves(driver.Hold{Kind: driver.Shared, TTL: lease}, driver.Hold{Kind: driver.Permit, TTL: lease}),
+	"lines":  serves(driver.Hold{TTL: lease, Line: driver.Newest}, driver.Hold{TTL: lease, Line: driver.OneWaiter}),
+	"moves":  serves(driver.Hold{TTL: lease, Moves: true}),
+	"hints": func(store driver.Store) bool {
+		turns, ok := store.(driver.Turns)
+		return ok && stopped(turns.Notify("drivertest", func(string, string) {}))
+	},
+	"offers": func(store driver.Store) bool {
+		turns, ok := store.(driver.Turns)
+		return ok && stopped(turns.Offers("drivertest", func(bool) {}, func(driver.Offer) {}))
+	},
 }
 
 func is[I any](store driver.Store) bool { _, ok := store.(I); return ok }
 
-func hasPlaces(store driver.Store) bool {
-	limited, ok := store.(driver.Limited)
-	return !ok || limited.Serves(driver.Shared, lease) == nil && limited.Serves(driver.Permit, lease) == nil
+// stopped ends what a store has begun. It reports false if the store begins none.
+func stopped(stop func()) bool {
+	if stop == nil {
+		return false
+	}
+	stop()
+	return true
+}
+
+func serves(all ...driver.Hold) func(driver.Store) bool {
+	return func(store driver.Store) bool {
+		limited, ok := store.(driver.Limited)
+		return !slices.ContainsFunc(all, func(h driver.Hold) bool {
+			return (h.Line != driver.InTurn || h.Moves) && !is[driver.Turns](store) || ok && limited.Serves(h) != nil
+		})
+	}
 }

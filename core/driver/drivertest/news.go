@@ -95,7 +95,7 @@ type hint struct{ key, owner string }
 // reaches the locker.
 func (s *stage) listens(p *step) error {
 	news := s.follow(p.actor, func(news chan any) func() {
-		return s.store.(driver.Notifier).Notify(s.id(p.actor), func(key, owner string) { news <- hint{key, owner} })
+		return s.store.(driver.Turns).Notify(s.id(p.actor), func(key, owner string) { news <- hint{key, owner} })
 	})
 	key := s.key("first of " + p.actor)
 	if _, err := s.contend(key, s.id(p.actor), "w1"); err != nil {
@@ -148,7 +148,7 @@ func (s *stage) learns(p *step) error {
 func (s *stage) takes(p *step) error {
 	ready := make(chan any, 100)
 	s.follow(p.actor, func(news chan any) func() {
-		return s.store.(driver.Offerer).Offers(s.id(p.actor), func(is bool) { ready <- is }, func(o driver.Offer) { news <- o })
+		return s.store.(driver.Turns).Offers(s.id(p.actor), func(is bool) { ready <- is }, func(o driver.Offer) { news <- o })
 	})
 	for {
 		if is, err := next(ready, s.end()); is == true || err != nil {

@@ -34,7 +34,7 @@ var verbs = map[string]*verb{
 	"releases": {asks: "shared permit token remember wait gone", wants: "waiting free lost", run: (*stage).releases},
 	"passes":   {asks: "on times", run: (*stage).passes},
 	"declines": {asks: "wait", run: func(s *stage, p *step) error {
-		return s.store.(driver.Ranger).Decline(s.Context(), s.key(p.key), cmp.Or(s.waiter(p), s.id(p.actor)))
+		return s.store.(driver.Turns).Decline(s.Context(), s.key(p.key), cmp.Or(s.waiter(p), s.id(p.actor)))
 	}},
 	"announces": {keyless: true, run: (*stage).announces},
 	"withdraws": {keyless: true, run: func(s *stage, p *step) error {
@@ -111,7 +111,7 @@ func (s *stage) acquires(p *step) error {
 func (s *stage) stands(p *step) error {
 	req := s.request(p)
 	req.Owner = ""
-	rep, err := s.store.(driver.Queuer).Stand(s.Context(), req)
+	rep, err := s.store.(driver.Turns).Stand(s.Context(), req)
 	if err == nil {
 		err = s.replied(p, rep)
 	}

@@ -13,7 +13,7 @@ type passed struct {
 	until time.Time // when the note ends
 }
 
-// Move carries out [driver.Store.Acquire] for a request with a From ([driver.Mover]). The error says
+// Move carries out [driver.Store.Acquire] for a request with a From ([driver.AcquireRequest]). The error says
 // why the request is refused.
 func (r *Record) Move(req driver.AcquireRequest, now time.Time) (rep driver.Reply, n Notices, err error) {
 	r.At(now)

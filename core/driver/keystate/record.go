@@ -52,13 +52,13 @@ type Notices struct {
 	// Announced says that Signal is for all that watch the key.
 	Announced bool
 	Signal    driver.Signal
-	// To is the id of the locker that is offered the lock ([driver.Offerer]); empty for none. The
+	// To is the id of the locker that is offered the lock ([driver.Offer]); empty for none. The
 	// offer goes before the signal.
 	To    string
 	Offer driver.Offer
-	// Wanted names the attentive owners that learn that a locker waits ([driver.Notifier]).
+	// Wanted names the attentive owners that learn that a locker waits ([driver.Turns]).
 	Wanted []string
-	// Displaced is the id of the locker before which the newest caller goes ([driver.Queuer]);
+	// Displaced is the id of the locker before which the newest caller goes ([driver.Turns]);
 	// empty for none.
 	Displaced string
 }
@@ -148,7 +148,7 @@ func (r *Record) Acquire(req driver.AcquireRequest, now time.Time) (driver.Reply
 	return r.try(req, (*Record).ask, now)
 }
 
-// Stand carries out [driver.Queuer.Stand].
+// Stand carries out [driver.Turns.Stand].
 func (r *Record) Stand(req driver.AcquireRequest, now time.Time) (driver.Reply, Notices) {
 	return r.try(req, (*Record).stand, now)
 }
@@ -260,7 +260,7 @@ func (r *Record) Release(
 	return waiting, n, nil
 }
 
-// Decline carries out [driver.Ranger.Decline].
+// Decline carries out [driver.Turns.Decline].
 func (r *Record) Decline(waiter string, now time.Time) (n Notices) {
 	r.At(now)
 	id := waiterOf(waiter).id

@@ -17,13 +17,6 @@ import (
 // attentive marks the number of an owner about which the store is to tell.
 const attentive uint64 = 1 << 63
 
-// attention is the notification of a Table. It begins with the first attentive caller, and
-// ends with the Table.
-type attention struct {
-	subscription
-	notifier driver.Notifier // the store, if it is one
-}
-
 // subscription is what a Table has the store tell it. It begins once.
 type subscription struct {
 	begun atomic.Bool
@@ -35,17 +28,18 @@ type subscription struct {
 
 // mark is what an attentive caller's owner is marked with: attentive if the store can tell
 // about owners, else zero.
-func (a *attention) mark() uint64 {
-	if a.notifier != nil {
+func (t *Table) mark() uint64 {
+	if t.turns != nil {
 		return attentive
 	}
 	return 0
 }
 
-// begin has the Table told, if it is not told yet.
-func (a *attention) begin(t *Table) {
-	if a.notifier != nil && !a.begun.Load() {
-		a.start(func() (stop func()) { return a.notifier.Notify(t.ID, t.hear) })
+// attend begins the notification of the Table, with the first attentive caller. It ends with the
+// Table.
+func (t *Table) attend() {
+	if a := &t.attention; t.turns != nil && !a.begun.Load() {
+		a.start(func() (stop func()) { return t.turns.Notify(t.ID, t.hear) })
 	}
 }
 

@@ -31,12 +31,12 @@ func (l *lock) declines(fx *effects) {
 		return
 	}
 	l.listed = false
-	if table.ranger != nil {
+	if table.turns != nil {
 		l.unlists(fx)
 	}
 }
 
-// unlists has the process leave the list, to a store that is a [driver.Ranger].
+// unlists has the process leave the list, to a store with [driver.Turns].
 func (l *lock) unlists(fx *effects) {
 	l.listed, fx.decline = false, true
 	l.declining++
@@ -48,7 +48,7 @@ func (t *Table) decline(l *lock) {
 	ctx, cancel := context.WithTimeout(context.Background(), declineWithin)
 	defer cancel()
 	over := func() { l.shard.event(l, func(fx *effects) { l.hasLeft(fx) }) }
-	if t.ranger.Decline(ctx, l.key, t.ID) == nil {
+	if t.turns.Decline(ctx, l.key, t.ID) == nil {
 		over()
 	} else {
 		time.AfterFunc(declineLate, over)

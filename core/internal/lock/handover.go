@@ -12,7 +12,7 @@ import (
 )
 
 // A holder hands its lock over: the store moves the lock to an owner that belongs to a ticket, and to no
-// process ([driver.Mover]). The hold ends here before the request is sent, so that neither a renewal
+// process ([driver.AcquireRequest], From). The hold ends here before the request is sent, so that neither a renewal
 // nor a hand-off can follow. Waiters of this process wait for the answer, as for the answer to a
 // release, and then ask the store as for any other holder.
 //
@@ -152,8 +152,8 @@ func (t *Table) TakeOver(ctx context.Context, w *Waiter, key, from string, above
 	defer t.work.done()
 	var mark uint64
 	if w.Terms.Attentive {
-		t.attention.begin(t)
-		mark = t.attention.mark()
+		t.attend()
+		mark = t.mark()
 	}
 	seq := t.seq.Add(1) | mark
 	lost := &orphan{key: key, owner: t.owner(seq), kind: w.Terms.Kind, atMost: w.Terms.AtMost, ttl: w.Terms.Lease}

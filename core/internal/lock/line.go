@@ -104,7 +104,7 @@ func (l *lock) stands(w *Waiter, now clock.Instant, fx *effects) (s step, due bo
 func (t *Table) stand(ctx context.Context, w *Waiter, req driver.AcquireRequest, deadline clock.Instant) (s step) {
 	ctx, cancel := context.WithTimeout(ctx, answerWait)
 	defer cancel()
-	rep, err := t.queuer.Stand(ctx, req)
+	rep, err := t.turns.Stand(ctx, req)
 	now := t.Clock.Now()
 	l := w.lock
 	l.shard.event(l, func(fx *effects) {
@@ -138,7 +138,7 @@ func (w *Waiter) stood(rep driver.Reply, fx *effects) {
 func (t *Table) askWhetherNewer(own *ownership) {
 	ctx, cancel := context.WithTimeout(context.Background(), own.lease/6)
 	defer cancel()
-	rep, err := t.queuer.Stand(ctx, driver.AcquireRequest{
+	rep, err := t.turns.Stand(ctx, driver.AcquireRequest{
 		Key: own.lock.key, TTL: own.lease, Line: driver.Newest, Number: own.number,
 	})
 	if err != nil || !rep.Out {

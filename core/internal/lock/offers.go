@@ -10,7 +10,7 @@ import (
 	"github.com/interlock-go/interlock/core/internal/clock"
 )
 
-// A store that is a [driver.Offerer] offers a lock that became free to the first process of its
+// A store can offer ([driver.Offer]) a lock that became free to the first process of its
 // list, and keeps it for that process for [driver.OfferLasts] from the release on. The message
 // may be of any age. So the process counts that time from an earlier instant, the anchor: it
 // has sent a request, and the answer had a smaller token than the offer. Hence the release was
@@ -35,14 +35,13 @@ const fenceKept = time.Minute
 // and end with the Table.
 type offers struct {
 	subscription
-	offerer driver.Offerer // the store, if it is one
-	ready   atomic.Bool    // the store reaches this process
+	ready atomic.Bool // the store reaches this process
 }
 
 // begin has the Table told of offers, if it is not yet.
 func (o *offers) begin(t *Table) {
-	if o.offerer != nil && !o.begun.Load() {
-		o.start(func() (stop func()) { return o.offerer.Offers(t.ID, o.ready.Store, t.offered) })
+	if t.turns != nil && !o.begun.Load() {
+		o.start(func() (stop func()) { return t.turns.Offers(t.ID, o.ready.Store, t.offered) })
 	}
 }
 

@@ -85,7 +85,7 @@ func (own *ownership) suits(t *Terms) bool {
 	return own.kind == t.Kind && int(own.atMost) == t.AtMost &&
 		own.lease == t.Lease && own.fixed == t.Fixed && !own.stopped &&
 		(own.number != 0) == (t.Line == driver.Newest) &&
-		(!t.Attentive || own.seq&attentive != 0 || own.lock.shard.table.attention.notifier == nil)
+		(!t.Attentive || own.seq&attentive != 0 || own.lock.shard.table.turns == nil)
 }
 
 // suspended reports whether the machine may have slept since the lease was last

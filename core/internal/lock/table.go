@@ -37,10 +37,9 @@ type Table struct {
 	// sets it before the first call.
 	Refused func(key string, kind driver.Kind, owners string)
 
-	prefix    string        // of the owners: the ID and a colon
-	ranger    driver.Ranger // the store, if it is one
-	queuer    driver.Queuer // likewise
-	attention attention
+	prefix    string       // of the owners: the ID and a colon
+	turns     driver.Turns // the store, if it gives turns
+	attention subscription
 	offers    offers
 	names     atomic.Pointer[names]
 	store     driver.Store
@@ -90,14 +89,11 @@ func NewTable(store driver.Store, turnTime time.Duration, turnCount int) *Table 
 		t.shards[i].table, t.shards[i].locks = t, make(map[string]*lock)
 	}
 	t.prefix = t.ID + ":"
-	t.ranger, _ = store.(driver.Ranger)
-	t.queuer, _ = store.(driver.Queuer)
+	t.turns, _ = store.(driver.Turns)
 	t.names.Store(namesOf(t.ID))
 	t.watchdog.init(t)
 	t.reaper.init(t)
 	t.registry.init(t)
-	t.attention.notifier, _ = store.(driver.Notifier)
-	t.offers.offerer, _ = store.(driver.Offerer)
 	return t
 }
 
@@ -126,10 +122,10 @@ func namesOf(name string) *names {
 // a round trip.
 func (t *Table) name(kind driver.Kind, contended bool) string {
 	n := t.names.Load()
-	if t.ranger == nil || n.trip != 0 && !contended {
+	if t.turns == nil || n.trip != 0 && !contended {
 		return n.of[kind]
 	}
-	if trip := t.ranger.RoundTrip(); n.trip == 0 || trip > n.trip+n.trip/8 || trip < n.trip-n.trip/8 {
+	if trip := t.turns.RoundTrip(); n.trip == 0 || trip > n.trip+n.trip/8 || trip < n.trip-n.trip/8 {
 		n = namesOf(driver.WithPatience(t.ID, 3*trip+2*time.Millisecond))
 		n.trip = trip
 		t.names.Store(n)

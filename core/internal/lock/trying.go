@@ -44,7 +44,7 @@ func (l *lock) try(w *Waiter, now, deadline clock.Instant) *try {
 	seq := acq.seq
 	var mark uint64
 	if w.Terms.Attentive {
-		mark = table.attention.mark()
+		mark = table.mark()
 	}
 	if acq.seq = 0; seq == 0 || seq&attentive != mark {
 		seq = table.seq.Add(1) | mark

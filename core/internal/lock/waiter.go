@@ -33,11 +33,11 @@ type Terms struct {
 	// MaxWaiters, unless zero, is how many callers may wait for the key.
 	MaxWaiters int
 	// Line says where the caller stands among the waiting callers. Any other line than
-	// [driver.InTurn] is for exclusive callers that wait, on a store that is a [driver.Queuer].
+	// [driver.InTurn] is for exclusive callers that wait, on a store with [driver.Turns].
 	// A caller that is [driver.Newest] is Attentive, too.
 	Line driver.Line
 	// Attentive says that the store is to tell the process at once what happens to the
-	// lock ([driver.Notifier]).
+	// lock ([driver.Turns]).
 	Attentive bool
 }
 

@@ -66,7 +66,7 @@ func (t *Table) Acquire(ctx context.Context, w *Waiter, key string, now, deadlin
 		deadline = now.Add(notReadyWait)
 	}
 	if w.Terms.Attentive {
-		t.attention.begin(t)
+		t.attend()
 	}
 	var s step
 	var err error

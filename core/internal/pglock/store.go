@@ -183,18 +183,23 @@ func (s *Store) closed() bool {
 	}
 }
 
-// Serves returns an error for a kind of hold that the store does not have.
-func Serves(kind driver.Kind) error {
-	if kind != driver.Exclusive {
+// Serves returns an error for a hold that the store does not have.
+func Serves(h driver.Hold) error {
+	switch {
+	case h.Kind != driver.Exclusive:
 		return fmt.Errorf("%w: the store on PostgreSQL has exclusive locks only, no shared locks and no permits (kind %d)",
-			driver.ErrConfig, kind)
+			driver.ErrConfig, h.Kind)
+	case h.Line != driver.InTurn:
+		return fmt.Errorf("%w: the store on PostgreSQL does not order the callers of several processes", driver.ErrConfig)
+	case h.Moves:
+		return fmt.Errorf("%w: the store on PostgreSQL keeps no lock for a ticket", driver.ErrConfig)
 	}
 	return nil
 }
 
 // Acquire implements [driver.Store].
 func (s *Store) Acquire(ctx context.Context, ask driver.AcquireRequest) (driver.Reply, error) {
-	if err := Serves(ask.Kind); err != nil {
+	if err := Serves(driver.Hold{Kind: ask.Kind, Line: ask.Line, Moves: ask.From != ""}); err != nil {
 		return driver.Reply{}, err
 	}
 	if err := checkTexts(ask.Owner, ask.Waiter, ask.Rest); err != nil {

@@ -7,9 +7,9 @@ import (
 	"github.com/interlock-go/interlock/core/driver"
 )
 
-var _ driver.Ranger = (*Store)(nil)
+var _ driver.Turns = (*Store)(nil)
 
-// RoundTrip implements [driver.Ranger]. An announcement takes longer than a request and its
+// RoundTrip implements [driver.Turns]. An announcement takes longer than a request and its
 // reply: the server commits it first. Where none is heard, a third of the longest pause
 // between two looks is added, since patience is for three round trips.
 func (s *Store) RoundTrip() time.Duration {
@@ -20,7 +20,7 @@ func (s *Store) RoundTrip() time.Duration {
 	return trip + longestPause(trip)/3
 }
 
-// Decline implements [driver.Ranger].
+// Decline implements [driver.Turns].
 func (s *Store) Decline(ctx context.Context, key, waiter string) error {
 	if checkTexts(waiter) != nil {
 		return nil // it is in no list
@@ -45,6 +45,20 @@ func (s *Store) Decline(ctx context.Context, key, waiter string) error {
 	}
 	return nil
 }
+
+// Stand implements [driver.Turns].
+func (s *Store) Stand(context.Context, driver.AcquireRequest) (driver.Reply, error) {
+	return driver.Reply{}, Serves(driver.Hold{Line: driver.Newest})
+}
+
+// Notify implements [driver.Turns]: no hints are sent.
+func (s *Store) Notify(string, func(key, owner string)) (stop func()) { return nil }
+
+// Offers implements [driver.Turns]: there are none.
+func (s *Store) Offers(string, func(bool), func(driver.Offer)) (stop func()) { return nil }
+
+// Space implements [driver.Turns]: the store moves no locks.
+func (s *Store) Space() string { return "" }
 
 // callsAfter is how many µs after a release the announcement reaches the server at the
 // earliest: the answer to the release comes before it. Lockers that look are not called.

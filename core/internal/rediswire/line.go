@@ -64,7 +64,7 @@ func (s *Store) askInLine(ctx context.Context, ask driver.AcquireRequest) (drive
 	return r.reply()
 }
 
-// Stand implements [driver.Queuer].
+// Stand implements [driver.Turns].
 func (s *Store) Stand(ctx context.Context, ask driver.AcquireRequest) (driver.Reply, error) {
 	rep, err := s.askInLine(ctx, ask)
 	if err == nil && rep.Granted {

@@ -250,10 +250,10 @@ func (s *Store) Release(_ context.Context, ask driver.ReleaseRequest) (waiting s
 	return waiting, err
 }
 
-// RoundTrip implements [driver.Ranger].
+// RoundTrip implements [driver.Turns].
 func (s *Store) RoundTrip() time.Duration { return s.trips.Least() }
 
-// Decline implements [driver.Ranger].
+// Decline implements [driver.Turns].
 func (s *Store) Decline(ctx context.Context, key, waiter string) error {
 	r := new(struct {
 		Request

@@ -14,13 +14,13 @@ var moveSource string
 
 var moveScript = NewScript(complete(moveSource, ""))
 
-var _ driver.Mover = (*Store)(nil)
+var _ driver.Turns = (*Store)(nil)
 
 // passedInfix stands between the name of a lock and the owner that has handed it on: the name of a
 // note. move.lua makes it, too.
 const passedInfix = ":passed:"
 
-// Space implements [driver.Mover]. A name says nothing about the server: a service may reach one
+// Space implements [driver.Turns]. A name says nothing about the server: a service may reach one
 // server by several addresses.
 func (s *Store) Space() string { return fmt.Sprintf("redis %q%s", s.names.prefix, s.names.db) }
 

@@ -9,7 +9,7 @@ import (
 	"github.com/interlock-go/interlock/core/driver"
 )
 
-// Notify implements [driver.Notifier]: the locker has a separate channel. A message there is
+// Notify implements [driver.Turns]: the locker has a separate channel. A message there is
 // the number of an owner of the locker, a space and the name of a lock (lua/want.lua).
 // Anything else is ignored, also messages of later versions.
 func (s *Store) Notify(id string, hear func(key, owner string)) (stop func()) {
@@ -32,7 +32,7 @@ func (s *Store) newsOf(id, message string) (key, owner string, ok bool) {
 	return key, driver.Attentive(id + ":" + number), ok
 }
 
-// Offers implements [driver.Offerer]. A message on the channel of the locker is "=", the token,
+// Offers implements [driver.Turns]. A message on the channel of the locker is "=", the token,
 // "+" if others wait, a space and the name of a lock (lua/freed.lua). Where a grant has to be
 // acknowledged by replicas, and where several servers have the locks, the store reaches no locker.
 func (s *Store) Offers(id string, ready func(bool), take func(driver.Offer)) (stop func()) {

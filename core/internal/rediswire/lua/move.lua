@@ -1,4 +1,4 @@
--- Moves a held lock, or a place, from one owner to another (driver.Mover). See places.lua for the
+-- Moves a held lock, or a place, from one owner to another (driver.AcquireRequest.From). See places.lua for the
 -- layout.
 --
 -- KEYS[1] lock

@@ -1,34 +1,10 @@
 package driver
 
 import (
-	"context"
 	"math"
 	"strings"
 	"time"
 )
-
-// KeptFor is for how many lockers, the first of the list, a [Ranger] keeps a lock that became
-// free. When they have had their patience, all others ask.
-const KeptFor = 4
-
-// Ranger is what a [Store] implements that keeps a lock which becomes free for the first [KeptFor]
-// lockers that wait, one after the other. Each of them asks for as long as it needs to answer a call
-// ([WithPatience]), so that turns do not go to the processes that are nearest to the store.
-type Ranger interface {
-	// RoundTrip returns how long a request and its reply take at the least, as measured
-	// lately; zero if no request has been answered yet. A locker asks for three of these
-	// (and 2 ms), so a store that calls lockers late adds a third of that
-	// delay. It is called often.
-	RoundTrip() time.Duration
-
-	// Decline takes a locker out of the list of a key: its last caller has left. If the lock
-	// is kept for it, the turn goes to the next. A locker that is not taken out is called in vain,
-	// which costs the others its patience. Decline returns nil once the store has carried the
-	// request out, and also if the store never will. Until then a later request of the locker
-	// does not enter the list, since Decline would take it out again. An error says that the
-	// store may carry the request out at any time. When ctx ends, Decline returns soon.
-	Decline(ctx context.Context, key, waiter string) error
-}
 
 // The patience of a locker is a letter. "a" is the least patience, also of a locker that says
 // nothing, and each letter is the square root of two times the letter before it, up to the most.
@@ -66,4 +42,20 @@ func CutPatience(entry string) (name string, patience time.Duration) {
 func patienceOf(letter byte) time.Duration {
 	ms := math.Floor(float64(leastPatience.Milliseconds()) * math.Pow(2, float64(letter-'a')/2))
 	return min(mostPatience, time.Duration(ms)*time.Millisecond)
+}
+
+// TakingOffers returns a name that [WithPatience] has made, changed to the name of a locker
+// that takes offers. The letter of the patience is a capital letter then.
+func TakingOffers(name string) string {
+	if i := strings.LastIndexByte(name, '~'); i >= 0 {
+		return name[:i] + strings.ToUpper(name[i:])
+	}
+	return name
+}
+
+// TakesOffers reports whether a name is of a locker that takes offers. Where that is the first
+// name of an announced list ([Signal.Next]), the lock has been offered to its locker.
+func TakesOffers(name string) bool {
+	_, letter, _ := strings.Cut(name, "~")
+	return len(letter) == 1 && letter[0] >= 'A' && letter[0] <= 'Z'
 }
