@@ -31,95 +31,130 @@ const (
 	fullList = 60
 )
 
-// acquisition is what a lock needs while it is acquired: one try after the other,
-// for permits several at the same time. It is apart from the lock, which is held for
-// most of its life.
+// acquisition is the state of the attempts of a process to get a lock. It is apart from the lock,
+// which is held for most of its life. The zero value of each group says that the group does not
+// count.
 type acquisition struct {
-	one  try         // most locks have no other on its way
-	kind driver.Kind // of the tries on their way
-	// When the last try was sent, and when the last try that was refused was sent.
-	asked, refusedAt clock.Instant
+	tries   tries
+	refusal refusal
+	outage  outage
+	next    schedule
+	signals signals
+	offer   offering
+	owner   uint64 // the number of an owner that no request has used up; zero: the next try has a fresh one
+	unwatch func() // ends the watch; nil: there is none
+}
 
-	seq   uint64        // of the next owner; zero: a fresh one
-	tryAt clock.Instant // when the first waiter may try
-	rest  string        // the lockers that wait after us, from the last signal
-	// restUntil is when those in rest have had their time and did not come; zero:
-	// rest has nothing to wait for.
-	restUntil clock.Instant
-	signals   int32 // how many signals have come
-	heard     int32 // and how many when the last request was sent
-	room      int32 // how many grants have come, or places were given back, since the last refusal
-	backoff   time.Duration
-	failed    error         // why the last try had no answer
+// tries are the tries on their way: one after the other, for permits several at the same time.
+//
+// Invariant: n counts the tries of waiters, which have the mark asking, and the strays. If n is
+// more than one, all are for permits. While n is zero, no other field counts.
+type tries struct {
+	n      int32
+	strays int32         // of these, how many have lost the waiter that sent them
+	kind   driver.Kind   // of all
+	asked  clock.Instant // when the last one was sent
+	hinted clock.Instant // when the store had last something to tell about owners that are not known yet
+	one    try           // the memory of one: most locks have no other on its way
+}
+
+// refusal says that others have the lock: the last try was refused, or a release promised the
+// next turn to others.
+//
+// Invariant: while contended is false, at and blind do not count.
+type refusal struct {
+	contended bool
+	full      bool          // the last try found all permits taken
+	blind     bool          // see try
+	room      int32         // how many grants have come, or places were given back, since
+	at        clock.Instant // when the try, or the release, was sent
 	holder    string        // the owners that stood in the way of the last try
-	askAt     clock.Instant // when a caller that is not InTurn asks whether it may wait, while the lock is held here
-	hinted    clock.Instant // when the store had last something to tell about owners that are not known yet
-
-	anchor anchor // the start of the time of an offer
-	offer  offer  // came while a request was on its way
-	named  int64  // the offer that the next try asks for
-
-	passed    bool   // tryAt was set by a signal that does not name us
-	releases  int32  // a full list left us out: how many releases until we ask
-	contended bool   // the last try found another process's lock
-	full      bool   // it found all permits taken
-	note      string // the store's answers about that, for waits up to noted
+	note      string        // the store's answers about that, for waits up to noted
 	noted     time.Duration
-	blind     bool   // see try
-	unwatch   func() // ends the watch; nil: there is none
+}
+
+// outage says that the last try had no answer.
+//
+// Invariant: why is not nil only together with a backoff. The backoff stays until the store
+// answers.
+type outage struct {
+	why     error
+	backoff time.Duration // the last pause
+}
+
+// schedule is when the next requests go. An instant of zero is at once.
+type schedule struct {
+	tryAt clock.Instant // when the first waiter may try
+	// askAt is when a caller that is not InTurn asks whether it may wait, while the lock is held here.
+	askAt    clock.Instant
+	passed   bool  // tryAt was set by a signal that does not name us
+	releases int32 // a full list left us out: how many releases until we ask; zero: none left us out
+}
+
+// signals are the announced releases, with the lists of the lockers that wait for the lock.
+//
+// Invariant: over is zero unless rest is from a list that others have some time for.
+type signals struct {
+	n     int32  // how many have come
+	heard int32  // and how many when the last request was sent
+	rest  string // the lockers that wait after us, from the last signal
+	// over is when those in rest have had their time and did not come; zero: rest has nothing to
+	// wait for.
+	over clock.Instant
 }
 
 // retry lets the first waiter try again after a pause that doubles. Of several tries that
 // fail together only the first makes it longer; a request for an offer is always the only one.
 func (a *acquisition) retry(now clock.Instant, why error) {
-	if a.failed == nil || now >= a.tryAt || a.named != 0 {
-		a.backoff = min(max(2*a.backoff, minBackoff), maxBackoff)
-		a.tryAt = now.Add(a.backoff)
+	if a.outage.why == nil || now >= a.next.tryAt || a.offer.named != 0 {
+		a.outage.backoff = min(max(2*a.outage.backoff, minBackoff), maxBackoff)
+		a.next.tryAt = now.Add(a.outage.backoff)
 	}
-	a.failed = why
+	a.outage.why = why
 }
 
 // got plans the next try after a grant, for the waiters that are left.
 func (a *acquisition) got() {
-	a.room++
-	a.tryAt, a.failed, a.backoff = 0, nil, 0
-	a.passed, a.releases, a.restUntil, a.full, a.blind = false, 0, 0, false, false
-	a.offer, a.named = offer{}, 0
-	a.contended = a.contended || a.unwatch != nil
+	a.refusal.room++
+	a.outage = outage{}
+	a.next.tryAt, a.next.passed, a.next.releases = 0, false, 0
+	a.signals.over, a.refusal.full, a.refusal.blind = 0, false, false
+	a.offer.pending, a.offer.named = offer{}, 0
+	a.refusal.contended = a.refusal.contended || a.unwatch != nil
 }
 
 // plan plans the next try after a release was announced with a list of waiting
-// lockers, and says whether a try is on its way. The first that is named tries at
+// lockers. The first that is named tries at
 // once; the others leave each before them some time, so that a release does not
 // cost a try of every process.
-func (a *acquisition) plan(now clock.Instant, s driver.Signal, id string, kind driver.Kind, asking bool) {
-	turn := turnIn(s.Next, id, kind)
+func (a *acquisition) plan(now clock.Instant, s driver.Signal, id string, kind driver.Kind) {
+	turn, asking := turnIn(s.Next, id, kind), a.tries.n > 0
 	if s.Now != 0 && s.Next != "" && !mayHave(s, id) {
 		return // the places that became free are others'
 	}
-	if a.named != 0 && !asking {
+	if a.offer.named != 0 && !asking {
 		// The lock is kept for this process. The announcement may be of an earlier release, and
 		// puts off no request for the offer.
-		defer func(before clock.Instant) { a.tryAt = min(a.tryAt, before) }(a.tryAt)
+		defer func(before clock.Instant) { a.next.tryAt = min(a.next.tryAt, before) }(a.next.tryAt)
 	}
-	a.signals++
-	a.rest, a.restUntil = turn.rest, 0
+	a.signals.n++
+	a.signals.rest, a.signals.over = turn.rest, 0
 	switch next := now.Add(turn.begins); {
 	case !turn.named && turn.before >= fullList:
-		a.leftOut(now, next, s.Next, turn.before, asking)
+		a.leftOut(now, next, s.Next, turn.before)
 	case turn.named:
-		a.tryAt = next
+		a.next.tryAt = next
 	default:
 		// It has lost its place in the list, or had none yet, and asks for one soon. Every
 		// release of a busy key would put it off if each began that pause anew.
-		if next = now.Add(grace); !a.passed || next < a.tryAt {
-			a.tryAt = next
+		if next = now.Add(grace); !a.next.passed || next < a.next.tryAt {
+			a.next.tryAt = next
 		}
 		if kind == driver.Exclusive {
 			a.overtake(next, s.Next)
 		}
 	}
-	a.passed = !turn.named
+	a.next.passed = !turn.named
 }
 
 // leftOut plans the next try of a locker that a full list of n names leaves out.
@@ -134,16 +169,16 @@ func (a *acquisition) plan(now clock.Instant, s driver.Signal, id string, kind d
 //
 // It asks after a random time as well: no release comes any more when all lockers in
 // the list have left.
-func (a *acquisition) leftOut(now, over clock.Instant, list string, n int, asking bool) {
-	if a.releases == 0 {
-		a.releases = 1 + rand.Int32N(2*int32(n))
+func (a *acquisition) leftOut(now, over clock.Instant, list string, n int) {
+	if a.next.releases == 0 {
+		a.next.releases = 1 + rand.Int32N(2*int32(n))
 		next := over.Add(rand.N(blindWait))
-		if !a.passed || asking || next < a.tryAt {
-			a.tryAt = next
+		if !a.next.passed || a.tries.n > 0 || next < a.next.tryAt {
+			a.next.tryAt = next
 		}
 	}
-	if a.releases--; a.releases == 0 {
-		a.tryAt = now
+	if a.next.releases--; a.next.releases == 0 {
+		a.next.tryAt = now
 	}
 	a.overtake(over, list)
 }
@@ -153,7 +188,7 @@ func (a *acquisition) leftOut(now, over clock.Instant, list string, n int, askin
 func (a *acquisition) giveWay(now clock.Instant, trip time.Duration, waiting string) {
 	// A signal that comes meanwhile and does not name us must not put us off: we are not
 	// in the list until we ask.
-	a.tryAt, a.passed = now.Add(min(max(4*trip, minCourtesy), courtesy)), true
+	a.next.tryAt, a.next.passed = now.Add(min(max(4*trip, minCourtesy), courtesy)), true
 	if waiting != "" {
 		a.overtake(now.Add(turnIn(waiting, "", driver.Exclusive).begins), waiting)
 	}
@@ -164,111 +199,6 @@ func (a *acquisition) giveWay(now clock.Instant, trip time.Duration, waiting str
 // not lose their places. The first loses its place, and gets one again when it asks, so that
 // names of lockers that have left do not stay for ever.
 func (a *acquisition) overtake(over clock.Instant, list string) {
-	_, a.rest, _ = strings.Cut(list, ",")
-	a.restUntil = over
-}
-
-// turn is when a locker may try that waits with others.
-type turn struct {
-	named  bool          // it is in the list
-	before int           // so many turns come before its own
-	begins time.Duration // as long as the lockers before it may take
-	rest   string        // the list without the lockers that have been passed over
-}
-
-// turnIn finds the turn of a locker in a list. A locker that is not in it comes after all
-// of them. An empty list says nothing about any locker.
-//
-// Lockers that want places, and stand together, have one turn. So a locker that wants a
-// place passes over no other.
-//
-// No turn begins later than the store keeps the lock: processes at the head of the list that
-// have died do not add up.
-func turnIn(list, id string, kind driver.Kind) (t turn) {
-	if list == "" {
-		return turn{named: true}
-	}
-	together := time.Duration(-1) // the patience of the places right before, if there are any
-	kept := reserved(list)
-	t.rest = list
-	for n := 0; t.rest != ""; n++ {
-		var entry string
-		entry, t.rest, _ = strings.Cut(t.rest, ",")
-		name, patience := driver.CutPatience(entry)
-		if kept && n >= driver.KeptFor {
-			patience = 0
-		}
-		if t.before == 0 && driver.TakesOffers(entry) {
-			patience = max(patience, driver.OfferLasts) // it has been offered the lock
-		}
-		name, place := strings.CutPrefix(name, "+")
-		if name == id {
-			if place && together >= 0 {
-				t.before--
-				t.begins -= together
-			}
-			if kind.Place() {
-				t.rest = without(list, id)
-			}
-			t.named = true
-			return t
-		}
-		if place && together >= 0 {
-			patience = max(patience-together, 0) // they go together: the longest counts
-			together += patience
-		} else {
-			t.before++
-			together = patience
-		}
-		t.begins += patience
-		if !place {
-			together = -1
-		}
-	}
-	return t
-}
-
-// farthest returns the greatest patience in a list.
-func farthest(list string) (most time.Duration) {
-	for entry := range strings.SplitSeq(list, ",") {
-		_, patience := driver.CutPatience(entry)
-		most = max(most, patience)
-	}
-	return most
-}
-
-// reserved reports whether the store keeps the lock for the first of a list that a release
-// has called.
-func reserved(list string) bool {
-	first, _, _ := strings.Cut(list, ",")
-	return strings.Contains(first, "~")
-}
-
-// without returns a list of waiting lockers minus a name.
-func without(list, id string) string {
-	var left []string
-	for entry := range strings.SplitSeq(list, ",") {
-		if name, _ := driver.CutPatience(entry); strings.TrimPrefix(name, "+") != id {
-			left = append(left, entry)
-		}
-	}
-	return strings.Join(left, ",")
-}
-
-// mayHave reports whether a place that became free is for this locker: it is among the
-// first of the list, and all of these want places.
-func mayHave(s driver.Signal, id string) bool {
-	left := s.Now
-	for entry := range strings.SplitSeq(s.Next, ",") {
-		name, _ := driver.CutPatience(entry)
-		name, place := strings.CutPrefix(name, "+")
-		if !place || left == 0 {
-			return false
-		}
-		if name == id {
-			return true
-		}
-		left--
-	}
-	return false
+	_, a.signals.rest, _ = strings.Cut(list, ",")
+	a.signals.over = over
 }

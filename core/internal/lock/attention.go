@@ -104,14 +104,14 @@ func (l *lock) hinted(owner string, now clock.Instant, all []*ownership, fx *eff
 	for _, own := range l.places.held() {
 		is(own)
 	}
-	if l.asking > 0 && (owner == "" || len(all) == n) {
-		l.acq.hinted = now
+	if l.asking() > 0 && (owner == "" || len(all) == n) {
+		l.acq.tries.hinted = now
 	}
-	if w := l.first; w != nil && w.Terms.Line != driver.InTurn && l.acq != nil {
+	if w := l.waiters.first; w != nil && w.Terms.Line != driver.InTurn && l.acq != nil {
 		// A newer caller may have come.
-		l.acq.askAt, fx.look = 0, w
-		if l.asking == 0 {
-			l.acq.tryAt = 0
+		l.acq.next.askAt, fx.look = 0, w
+		if l.asking() == 0 {
+			l.acq.next.tryAt = 0
 		}
 	}
 	return all
@@ -136,7 +136,7 @@ func (t *Table) Heed(w *Waiter) {
 		w.marks |= heeds
 		if w.own.contended {
 			w.own.wanted(fx)
-		} else if w.lock.first != nil {
+		} else if w.lock.waiters.first != nil {
 			w.lock.wanted(fx)
 		}
 	})
@@ -148,7 +148,7 @@ func (l *lock) wanted(fx *effects) {
 	switch {
 	case l.phase == held:
 		l.own.wanted(fx)
-	case l.acq != nil && l.acq.contended:
+	case l.acq != nil && l.acq.refusal.contended:
 		for _, own := range l.places.held() {
 			own.wanted(fx)
 		}

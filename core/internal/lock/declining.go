@@ -24,13 +24,23 @@ const (
 	declineLate = time.Minute
 )
 
+// listing is whether this process is in the store's list of the lockers that wait for the lock, as
+// far as is known.
+//
+// Invariant: leaving is never below zero, and while it is zero, leftAt does not count.
+type listing struct {
+	in      bool
+	leaving int32         // requests that take it out of the list, and may yet be carried out
+	leftAt  clock.Instant // when the last of these was sent
+}
+
 // declines has the process, which is listed, leave the list of those waiting if no caller waits here any more.
 func (l *lock) declines(fx *effects) {
 	table := l.shard.table
-	if l.first != nil || l.asking > 0 || l.phase == releasing || l.places.releasing() {
+	if l.waiters.first != nil || l.asking() > 0 || l.phase == releasing || l.places.releasing() {
 		return
 	}
-	l.listed = false
+	l.listing.in = false
 	if table.turns != nil {
 		l.unlists(fx)
 	}
@@ -38,9 +48,9 @@ func (l *lock) declines(fx *effects) {
 
 // unlists has the process leave the list, to a store with [driver.Turns].
 func (l *lock) unlists(fx *effects) {
-	l.listed, fx.decline = false, true
-	l.declining++
-	l.declined = l.shard.table.Clock.Now()
+	l.listing.in, fx.decline = false, true
+	l.listing.leaving++
+	l.listing.leftAt = l.shard.table.Clock.Now()
 }
 
 // decline takes the process out of the list of a lock.
@@ -58,27 +68,27 @@ func (t *Table) decline(l *lock) {
 // hasLeft is the event that a request which takes the process out of the list has been carried
 // out, and comes no more.
 func (l *lock) hasLeft(fx *effects) {
-	if l.declining--; l.declining > 0 || l.phase != acquiring {
+	if l.listing.leaving--; l.listing.leaving > 0 || l.phase != acquiring {
 		return
 	}
-	if l.asking == 0 { // else the answer has it ask again
-		l.acquisition().tryAt = 0
-		fx.look = l.first
+	if l.asking() == 0 { // else the answer has it ask again
+		l.acquisition().next.tryAt = 0
+		fx.look = l.waiters.first
 	}
 }
 
-// awaitsDecline reports whether a caller waits until the process has left the list. A caller
-// that does not wait for the holder does not enter it. A caller that must leave now asks before.
+// awaitsDecline reports whether a caller waits until the process, which is about to, has left the
+// list. A caller that does not wait for the holder does not enter it. A caller that must leave now asks before.
 func (l *lock) awaitsDecline(w *Waiter, now, deadline clock.Instant) bool {
-	return l.declining > 0 && w.Terms.Wait != 0 && now < l.declined.Add(declineWait) && (deadline == 0 || now < deadline)
+	return w.Terms.Wait != 0 && now < l.listing.leftAt.Add(declineWait) && (deadline == 0 || now < deadline)
 }
 
 // doubts plans the next try after a request that was refused, and may have been followed by a
 // request that takes the process out of the list.
 func (l *lock) doubts(now clock.Instant) {
-	if l.declining > 0 {
-		l.acq.tryAt = min(l.acq.tryAt, now.Add(blindWait))
+	if l.listing.leaving > 0 {
+		l.acq.next.tryAt = min(l.acq.next.tryAt, now.Add(blindWait))
 	} else {
-		l.acq.tryAt = 0
+		l.acq.next.tryAt = 0
 	}
 }

@@ -11,10 +11,10 @@
 //
 // One lock passes through these files in this order:
 //
-//	waiter.go     the waiter: what a caller asks for, and later the hold
+//	waiter.go     the waiter: what a caller asks for, and later the hold; the queue of waiters
 //	table.go      the Table, its shards, and what happens around an event
 //	waiting.go    Table.Acquire: waits for the lock, and sends the first waiter's requests
-//	lock.go       the lock: its queue, and the events of a caller that waits
+//	lock.go       the lock, and the events of a caller that waits
 //	trying.go     the events of a request for the lock (acquisition.go: their state)
 //	ownership.go  the locks of the process in the store; the grant and the hand-off
 //	releasing.go  gives up holds, and sends releases
@@ -26,7 +26,8 @@
 //	watchdog.go   renews leases, and ends them at their deadlines
 //	attention.go  callbacks to a holder: others wait
 //	line.go       callers that go before others, or do not wait after another
-//	offers.go     takes the lock by the message of a release
+//	turns.go      reads lists of waiting lockers: when is the turn of this process?
+//	offers.go     takes the lock by the message of a release (anchor.go: the state of offers)
 //	handover.go   hands the lock over to a ticket, and takes it over by one
 //	reaper.go     releases the locks that requests of unknown outcome may still get
 //	declining.go  leaves the list of those waiting

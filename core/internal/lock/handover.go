@@ -127,9 +127,9 @@ func (l *lock) moved(own *ownership, sent, now clock.Instant, err error, fx *eff
 	}
 	l.own = nil
 	if l.acq != nil {
-		l.acq.tryAt = 0 // the next caller here asks, and learns for how long the lock is kept
+		l.acq.next.tryAt = 0 // the next caller here asks, and learns for how long the lock is kept
 	}
-	if l.acq != nil && l.acq.offer.token != 0 {
+	if l.acq != nil && l.acq.offer.pending.token != 0 {
 		l.dealPending(now, fx)
 	}
 	if l.phase != held {
@@ -238,9 +238,9 @@ func (l *lock) takes(own *ownership, w *Waiter, now clock.Instant, fx *effects) 
 		}
 		l.places.all = append(l.places.all, own)
 	} else {
-		l.gone.ends(now)
+		l.away.ends(now)
 		if l.acq != nil {
-			l.acq.rest = ""
+			l.acq.signals.rest = ""
 			l.acq.got()
 		}
 		l.own, l.phase = own, held

@@ -95,7 +95,7 @@ func (t *Table) HeldBy(key string, kind driver.Kind) string {
 		owners = append(owners, own.owner())
 	}
 	if l.acq != nil {
-		owners = append(owners, l.acq.holder)
+		owners = append(owners, l.acq.refusal.holder)
 	}
 	return strings.Join(owners, ",")
 }

@@ -6,49 +6,98 @@ import (
 	"github.com/interlock-go/interlock/core/driver"
 )
 
+// rule is a rule of a group of fields. The code relies on the rules without checking them.
+type rule struct {
+	what  string
+	holds bool
+}
+
 // valid says which rule of its fields a lock breaks, or returns nil. Tests call it after each event
-// ([Table.Invalid]). The code relies on these rules without checking them.
+// ([Table.Invalid]).
 func (l *lock) valid() error {
-	n, alone, tries := int32(0), int32(0), int32(0)
-	for w := l.first; w != nil; w = w.next {
+	asking, err := l.waiters.valid()
+	acq := l.acq
+	if acq == nil {
+		acq = &acquisition{} // nothing of it counts
+	}
+	own := l.own
+	for _, group := range [][]rule{
+		acq.tries.rules(asking), acq.refusal.rules(), acq.outage.rules(), acq.next.rules(), acq.offer.rules(), l.listing.rules(),
+		{
+			{"no try is on its way for an idle lock", acq.tries.n == 0 || l.phase != idle},
+			{"an idle lock has no waiter", l.phase != idle || l.waiters.first == nil},
+			{"a lock is acquired for a waiter, or for a stray", l.phase != acquiring || l.waiters.first != nil || acq.tries.n > 0},
+			{"an owner is there while the lock is held or released", (own != nil) == (l.phase == held || l.phase == releasing)},
+			{"a held lock is neither released nor lost", l.phase != held || !own.over},
+			{"a lock that is released has ended", l.phase != releasing || own.over},
+			{"a holder is granted", l.phase != held || own.holder == nil || own.holder.state == granted},
+			{"a pending offer has an answer to wait for", acq.offer.pending.token == 0 || acq.tries.n > 0 || l.phase == releasing},
+			{
+				"an offer that the next try names has a waiter for the try",
+				acq.offer.named == 0 || acq.tries.n > 0 || l.phase == acquiring && l.waiters.first != nil,
+			},
+			{"a process that holds the lock names no offer", l.phase != held || acq.offer.named == 0},
+		},
+	} {
+		for _, rule := range group {
+			if err == nil && !rule.holds {
+				err = fmt.Errorf("it is not so that %s: %+v", rule.what, *l)
+			}
+		}
+	}
+	return err
+}
+
+// valid returns how many waiters of the queue have a try on its way.
+func (q *queue) valid() (asks int32, err error) {
+	n, alone := int32(0), int32(0)
+	for w := q.first; w != nil; w = w.next {
 		n++
 		if !w.Terms.Kind.Place() {
 			alone++
 		}
 		if w.marks&asking != 0 {
-			tries++
+			asks++
 		}
 		if w.state != waiting {
-			return fmt.Errorf("a waiter in the queue is in the state %d", w.state)
+			err = fmt.Errorf("a waiter in the queue is in the state %d", w.state)
 		}
 	}
-	acq := l.acq
-	for _, rule := range []struct {
-		what  string
-		holds bool
-	}{
-		{"the counts of the queue are right", n == l.n && alone == l.alone},
-		{"nothing is counted below zero", l.asking >= 0 && l.strays >= 0 && l.declining >= 0},
-		{"each try on its way is of a waiter, or a stray", tries+l.strays == l.asking},
-		{"a try on its way has an acquisition", l.asking == 0 || acq != nil},
-		{"no try is on its way for an idle lock", l.asking == 0 || l.phase != idle},
-		{"an idle lock has no waiter", l.phase != idle || l.first == nil},
-		{"a lock is acquired for a waiter, or for a stray", l.phase != acquiring || l.first != nil || l.asking > 0},
-		{"an owner is there while the lock is held or released", (l.own != nil) == (l.phase == held || l.phase == releasing)},
-		{"a held lock is neither released nor lost", l.phase != held || !l.own.over},
-		{"a lock that is released has ended", l.phase != releasing || l.own.over},
-		{"a holder is granted", l.phase != held || l.own.holder == nil || l.own.holder.state == granted},
-		{"an offer that waits for an answer has one to wait for", acq == nil || acq.offer.token == 0 || l.asking > 0 || l.phase == releasing},
-		{
-			"an offer that the next try names has a waiter for the try",
-			acq == nil || acq.named == 0 || l.asking > 0 || l.phase == acquiring && l.first != nil,
-		},
-		{"a process that holds the lock names no offer", l.phase != held || acq == nil || acq.named == 0},
-		{"several tries at the same time are for permits", l.asking <= 1 || acq.kind == driver.Permit},
-	} {
-		if !rule.holds {
-			return fmt.Errorf("it is not so that %s: %+v", rule.what, *l)
-		}
+	if n != q.n || alone != q.alone {
+		err = fmt.Errorf("%d wait, %d of them alone; the queue counts %d and %d", n, alone, q.n, q.alone)
 	}
-	return nil
+	return asks, err
+}
+
+func (t *tries) rules(asking int32) []rule {
+	return []rule{
+		{"each try on its way is of a waiter, or a stray", t.strays >= 0 && asking+t.strays == t.n},
+		{"several tries at the same time are for permits", t.n <= 1 || t.kind == driver.Permit},
+	}
+}
+
+func (r *refusal) rules() []rule {
+	return []rule{
+		{"only a lock that others have is full", r.contended || !r.full},
+		{"no grant since the refusal is counted below zero", r.room >= 0},
+	}
+}
+
+func (o *outage) rules() []rule {
+	return []rule{{"a try without an answer is followed by a pause", o.why == nil || o.backoff >= minBackoff}}
+}
+
+func (s *schedule) rules() []rule {
+	return []rule{{"no release is counted below zero", s.releases >= 0}}
+}
+
+func (o *offering) rules() []rule {
+	return []rule{
+		{"a pending offer is above the anchor", o.pending.token == 0 || o.pending.token > o.anchor.token},
+		{"an offer that is named is not above the anchor", o.named <= o.anchor.token},
+	}
+}
+
+func (l *listing) rules() []rule {
+	return []rule{{"no request that leaves the list is counted below zero", l.leaving >= 0}}
 }

@@ -34,7 +34,7 @@ func (l *lock) comes(w *Waiter, fx *effects) {
 		w.marks |= waited
 	}
 	var next *Waiter
-	for old := l.first; old != nil; old = next {
+	for old := l.waiters.first; old != nil; old = next {
 		if next = old.next; old.Terms.Line == driver.Newest {
 			old.marks |= waited
 			l.failOne(old, ErrSuperseded, fx)
@@ -43,9 +43,10 @@ func (l *lock) comes(w *Waiter, fx *effects) {
 	// Its requests may overtake those of the caller before it, which may have left: so they say which
 	// of the two came later. It is set under the shard's mutex, in the order in which callers come.
 	w.token = -int64(l.shard.table.seq.Add(1)) //nolint:gosec // far below the greatest int64
-	l.pushFirst(w)
+	w.lock = l
+	l.waiters.pushFirst(w)
 	if l.acq != nil {
-		l.acq.askAt = 0
+		l.acq.next.askAt = 0
 	}
 	if l.phase == held {
 		l.own.supersede(fx)
@@ -53,19 +54,6 @@ func (l *lock) comes(w *Waiter, fx *effects) {
 	if l.own != nil || l.places != nil {
 		l.wanted(fx)
 	}
-}
-
-// pushFirst puts a waiter before all others of the queue.
-func (l *lock) pushFirst(w *Waiter) {
-	first := l.first
-	if first == nil {
-		l.push(w)
-		return
-	}
-	w.lock, w.next, w.prev = l, first, first.prev
-	first.prev, l.first = w, w
-	l.n++
-	l.alone++
 }
 
 // supersede has the holder told that a newer caller waits, if the holder is Newest.
@@ -88,10 +76,10 @@ func (w *Waiter) outError() error {
 // stands has a waiter ask the store whether it may wait, if that is due.
 func (l *lock) stands(w *Waiter, now clock.Instant, fx *effects) (s step, due bool) {
 	acq := l.acquisition()
-	if now < acq.askAt {
+	if now < acq.next.askAt {
 		return s, false
 	}
-	acq.askAt = now.Add(linePoll)
+	acq.next.askAt = now.Add(linePoll)
 	fx.asks = true
 	number, order := w.number()
 	return step{action: stand, line: driver.AcquireRequest{
@@ -126,11 +114,11 @@ func (w *Waiter) stood(rep driver.Reply, fx *effects) {
 		l.failOne(w, w.outError(), fx)
 		if l.phase == acquiring {
 			l.proceed(fx) // this process has released the lock meanwhile, and the next waiter has to ask
-		} else if l.listed {
+		} else if l.listing.in {
 			l.declines(fx)
 		}
 	default:
-		w.token, l.listed = rep.Number, l.listed || rep.Listed
+		w.token, l.listing.in = rep.Number, l.listing.in || rep.Listed
 	}
 }
 

@@ -13,9 +13,7 @@ import (
 const notReadyWait = 250 * time.Millisecond
 
 // lock is the state of one key in this process, for as long as a caller here holds it or
-// waits for it. Waiting is first in, first out: only the first waiter talks to the store, on
-// its own goroutine. Where several permits may be free, the waiters after it do so at the
-// same time (permits.go).
+// waits for it.
 //
 // The events of the state machine are among the methods of this file, and of the files that
 // the package comment names with it. The methods are called with the shard's mutex held, and
@@ -24,22 +22,16 @@ type lock struct {
 	shard *shard
 	key   string
 
-	first     *Waiter       // of the queue; its prev is the last
-	own       *ownership    // in the phases held and releasing
-	places    *places       // nil while the process has none, and releases none
-	acq       *acquisition  // nil while there is nothing to remember of tries
-	n         int32         // waiters
-	alone     int32         // of these, how many want the lock for themselves
-	declined  clock.Instant // when the last request was sent that takes this process out of the list
-	far       time.Duration // the greatest patience in the lists that were seen lately
-	gone      absence       // how long the turns of others take
-	phase     phase
-	asking    int32 // in the phase acquiring: tries on their way
-	strays    int32 // of these, how many have lost the waiter that sent them
-	courteous bool  // kept for the courtesy alone
-	listed    bool  // this process is in the lock's list of waiting lockers, as far as is known
-	declining int32 // requests that take it out of the list, and may yet be carried out
-	surplus   bool  // the refusal of the first may also refuse callers after it
+	phase   phase
+	waiters queue
+	own     *ownership   // in the phases held and releasing
+	places  *places      // nil while the process has none, and releases none
+	acq     *acquisition // nil while there is nothing to remember of tries
+	listing listing
+	away    absence // how long the turns of others take
+
+	courteous bool // kept for the courtesy alone
+	surplus   bool // the refusal of the first may also refuse callers after it
 }
 
 // phase is where a lock is; see the package comment.
@@ -55,17 +47,17 @@ const (
 // proceed finds the phase of a lock that is not held, and that no release is under way
 // for.
 func (l *lock) proceed(fx *effects) {
-	l.phase, fx.look = idle, l.first
-	if l.listed {
+	l.phase, fx.look = idle, l.waiters.first
+	if l.listing.in {
 		l.declines(fx)
 	}
-	if l.asking == 0 && l.acq != nil && l.acq.named != 0 && (l.first == nil || l.first.Terms.Kind.Place()) {
-		fx.passOn, l.acq.named = l.acq.named, 0
+	if l.asking() == 0 && l.acq != nil && l.acq.offer.named != 0 && (l.waiters.first == nil || l.waiters.first.Terms.Kind.Place()) {
+		fx.passOn, l.acq.offer.named = l.acq.offer.named, 0
 	}
 	switch {
-	case l.asking > 0:
+	case l.asking() > 0:
 		l.phase, fx.look = acquiring, nil // apply looks who may ask
-	case l.first != nil:
+	case l.waiters.first != nil:
 		l.phase = acquiring
 	case l.acq != nil && l.places != nil && !l.courteous:
 		// No waiter gets the signals from here on, so the result of the last try must not keep
@@ -95,7 +87,7 @@ func (l *lock) join(w *Waiter, now clock.Instant, ahead time.Duration, fx *effec
 		l.phase = acquiring
 	case w.Terms.Wait == 0 && l.mayTryNext(w, now):
 		l.surplus = true
-	case w.Terms.Wait == 0 && l.phase == releasing && (l.first == nil || w.Terms.Kind.Place() && l.alone == 0):
+	case w.Terms.Wait == 0 && l.phase == releasing && (l.waiters.first == nil || w.Terms.Kind.Place() && l.waiters.alone == 0):
 		// The answer to the release comes first. Without it this caller would be refused
 		// although the store may have let others have the lock meanwhile. Several callers
 		// that want places can have them at the same time.
@@ -109,9 +101,10 @@ func (l *lock) join(w *Waiter, now clock.Instant, ahead time.Duration, fx *effec
 		return queueFull(w)
 	default:
 		w.marks |= waited
-		l.surplus = l.surplus || most > 0 && int(l.n) >= most
+		l.surplus = l.surplus || most > 0 && int(l.waiters.n) >= most
 	}
-	l.push(w)
+	w.lock = l
+	l.waiters.push(w)
 	if l.own != nil || l.places != nil {
 		l.wanted(fx)
 	}
@@ -121,18 +114,18 @@ func (l *lock) join(w *Waiter, now clock.Instant, ahead time.Duration, fx *effec
 // waitersBefore is how many wait for a holder before a caller that comes, as far as is
 // known. If the store says later that there are more, failSurplus refuses the caller.
 func (l *lock) waitersBefore(w *Waiter) int {
-	n := int(l.n)
-	if l.phase != acquiring || l.acq != nil && l.acq.contended {
+	n := int(l.waiters.n)
+	if l.phase != acquiring || l.acq != nil && l.acq.refusal.contended {
 		return n
 	}
-	places := l.alone == 0 && (l.acq == nil || l.acq.failed == nil)
-	n = max(0, n-int(l.asking)) // these ask the store for a lock that may be free
+	places := l.waiters.alone == 0 && (l.acq == nil || l.acq.outage.why == nil)
+	n = max(0, n-int(l.asking())) // these ask the store for a lock that may be free
 	switch {
 	case !places:
 		return n
 	case w.Terms.Kind == driver.Permit:
 		// All permits that this process does not have may be free.
-		return min(n, max(0, int(l.n)+len(l.places.held())-w.Terms.AtMost))
+		return min(n, max(0, int(l.waiters.n)+len(l.places.held())-w.Terms.AtMost))
 	default:
 		return 0 // all of them may get places at the same time
 	}
@@ -168,9 +161,9 @@ const (
 // look is the event that a waiter looks at the lock.
 func (l *lock) look(w *Waiter, now, deadline clock.Instant, fx *effects) step {
 	s, acq := step{}, l.acq
-	if w.Terms.Wait == 0 && l.asking > 0 && !acq.contended {
+	if w.Terms.Wait == 0 && l.asking() > 0 && !acq.refusal.contended {
 		// It does not wait for a holder, but for the answer to the try before it.
-		deadline = max(deadline, acq.asked.Add(answerWait))
+		deadline = max(deadline, acq.tries.asked.Add(answerWait))
 	}
 	switch {
 	case w.state == granted:
@@ -186,8 +179,8 @@ func (l *lock) look(w *Waiter, now, deadline clock.Instant, fx *effects) step {
 		if s, stands := l.stands(w, now, fx); stands {
 			return s
 		}
-		s.until = l.acq.askAt
-	case l.phase != acquiring, (l.first != w || l.asking > 0) && l.nextToAsk() != w:
+		s.until = l.acq.next.askAt
+	case l.phase != acquiring, (l.waiters.first != w || l.asking() > 0) && l.nextToAsk() != w:
 		// Not this waiter's to try. An event that changes this wakes it.
 	case l.places != nil && l.awaitsRelease(w):
 		// It may have been refused because of the place that this process is giving back. The
@@ -195,20 +188,20 @@ func (l *lock) look(w *Waiter, now, deadline clock.Instant, fx *effects) step {
 	case w.Terms.Wait == 0 && w.marks&refused == 0 && l.refusedNow(w, now):
 		w.marks |= waited
 		return step{action: leave, err: l.isHeld(w)}
-	case l.awaitsDecline(w, now, deadline):
-		s.until = l.declined.Add(declineWait)
-	case acq == nil || now >= acq.tryAt || w.marks&refused != 0 || w.Terms.Line != driver.InTurn && w.attempts == 0:
+	case l.listing.leaving > 0 && l.awaitsDecline(w, now, deadline):
+		s.until = l.listing.leftAt.Add(declineWait)
+	case acq == nil || now >= acq.next.tryAt || w.marks&refused != 0 || w.Terms.Line != driver.InTurn && w.attempts == 0:
 		s.action, s.try = ask, l.try(w, now, deadline)
 		fx.asks = true
 		if w.Terms.Kind == driver.Permit {
 			fx.next = l.nextToAsk()
 		}
 		return s
-	case acq.contended && acq.unwatch == nil:
+	case acq.refusal.contended && acq.unwatch == nil:
 		// The store reports every change since the try was sent, so nothing is missed between.
-		return step{action: watch, since: acq.refusedAt}
+		return step{action: watch, since: acq.refusal.at}
 	default:
-		s.until = acq.tryAt
+		s.until = acq.next.tryAt
 	}
 	if deadline != 0 && (s.until == 0 || deadline < s.until) {
 		s.until = deadline
@@ -227,11 +220,11 @@ func (l *lock) look(w *Waiter, now, deadline clock.Instant, fx *effects) step {
 // or because the store could not say.
 func (l *lock) timedOut(w *Waiter, now clock.Instant) error {
 	switch {
-	case l.asking > 0 && !l.acq.contended && now >= l.acq.asked.Add(answerWait):
+	case l.asking() > 0 && !l.acq.refusal.contended && now >= l.acq.tries.asked.Add(answerWait):
 		return fmt.Errorf("%w: %q: %w", driver.ErrUnavailable, l.key, errNoAnswer)
-	case l.acq != nil && l.acq.failed != nil:
-		return fmt.Errorf("%w: %q: %w", driver.ErrUnavailable, l.key, l.acq.failed)
-	case w.Terms.Wait == 0 && (l.phase == releasing || l.acq != nil && l.acq.blind && l.places.releasing()):
+	case l.acq != nil && l.acq.outage.why != nil:
+		return fmt.Errorf("%w: %q: %w", driver.ErrUnavailable, l.key, l.acq.outage.why)
+	case w.Terms.Wait == 0 && (l.phase == releasing || l.acq != nil && l.acq.refusal.blind && l.places.releasing()):
 		return fmt.Errorf("%w: %q: %w", driver.ErrUnavailable, l.key, errReleasing)
 	}
 	return l.isHeld(w)
@@ -240,11 +233,11 @@ func (l *lock) timedOut(w *Waiter, now clock.Instant) error {
 // isHeld says what keeps a waiter out: an exclusive holder, or the holders of places.
 func (l *lock) isHeld(w *Waiter) error {
 	if w.Terms.Kind == driver.Permit && l.phase != held && l.phase != releasing &&
-		(l.acq == nil || l.acq.full || !l.acq.contended) {
+		(l.acq == nil || l.acq.refusal.full || !l.acq.refusal.contended) {
 		return fmt.Errorf("%w: %q has %d", ErrFull, l.key, w.Terms.AtMost)
 	}
-	if l.acq != nil && l.acq.note != "" && w.Terms.Wait <= l.acq.noted {
-		return fmt.Errorf("%w: %q; %s", ErrHeld, l.key, l.acq.note)
+	if l.acq != nil && l.acq.refusal.note != "" && w.Terms.Wait <= l.acq.refusal.noted {
+		return fmt.Errorf("%w: %q; %s", ErrHeld, l.key, l.acq.refusal.note)
 	}
 	return fmt.Errorf("%w: %q", ErrHeld, l.key)
 }
@@ -253,7 +246,7 @@ func (l *lock) isHeld(w *Waiter) error {
 // answers: the store would answer each of them like the first, one after the other.
 func (l *lock) fail(err error, except marks, fx *effects) {
 	var next *Waiter
-	for w := l.first; w != nil; w = next {
+	for w := l.waiters.first; w != nil; w = next {
 		next = w.next
 		if w.marks&except != 0 {
 			continue
@@ -264,7 +257,7 @@ func (l *lock) fail(err error, except marks, fx *effects) {
 
 // failOne gives one waiter an error.
 func (l *lock) failOne(w *Waiter, err error, fx *effects) {
-	l.remove(w)
+	l.waiters.remove(w)
 	l.stray(w)
 	w.fail(fmt.Errorf("%w: %q", err, l.key))
 	w.next, fx.failed = fx.failed, w
@@ -275,7 +268,7 @@ func (l *lock) failOne(w *Waiter, err error, fx *effects) {
 func (l *lock) stray(w *Waiter) {
 	if w.marks&asking != 0 {
 		w.marks &^= asking
-		l.strays++
+		l.acq.tries.strays++
 	}
 }
 
@@ -300,11 +293,11 @@ func (l *lock) abandon(w *Waiter, err error, fx *effects) (hasIt bool, _ error) 
 	case failed:
 		return false, *w.err
 	case waiting:
-		l.remove(w)
+		l.waiters.remove(w)
 		w.state = gone
 		if l.phase == acquiring {
 			l.proceed(fx) // with another first waiter, or none
-		} else if l.listed {
+		} else if l.listing.in {
 			l.declines(fx)
 		}
 	case gone:
@@ -317,28 +310,22 @@ func (l *lock) abandon(w *Waiter, err error, fx *effects) (hasIt bool, _ error) 
 // list of the lockers that wait for it.
 func (l *lock) signal(now clock.Instant, s driver.Signal, fx *effects) {
 	if l.phase == held && s.Next != "" {
-		l.sees(s.Next) // the list of the release that has offered us the lock
+		l.away.sees(s.Next, l.shard.table.name(driver.Exclusive, true)) // the list of the release that has offered us the lock
 	}
 	if l.phase == held || l.phase == idle {
 		return // no caller waits, nor will the request that is under way
 	}
 	kind := driver.Exclusive
-	if l.first != nil {
-		kind = l.first.Terms.Kind
+	if l.waiters.first != nil {
+		kind = l.waiters.first.Terms.Kind
 	}
 	if s.Next != "" {
-		l.sees(s.Next)
+		l.away.sees(s.Next, l.shard.table.name(driver.Exclusive, true))
 	}
-	l.acquisition().plan(now, s, l.shard.table.ID, kind, l.asking > 0)
-	if l.phase == acquiring && l.asking == 0 {
-		fx.look = l.first
+	l.acquisition().plan(now, s, l.shard.table.ID, kind)
+	if l.phase == acquiring && l.asking() == 0 {
+		fx.look = l.waiters.first
 	}
-}
-
-// sees notes how far the farthest locker is that takes turns, this one included (turnOver).
-// Lists without it come in between, so it is forgotten slowly.
-func (l *lock) sees(list string) {
-	l.far = max(farthest(list), farthest(l.shard.table.name(driver.Exclusive, true)), l.far-l.far/8)
 }
 
 // outlive ends an ownership after the end of its lease: the watchdog was too late to end
@@ -350,45 +337,43 @@ func (l *lock) outlive(now clock.Instant, fx *effects) {
 	}
 	l.own = nil
 	if l.acq != nil {
-		l.acq.tryAt = 0
+		l.acq.next.tryAt = 0
 	}
 	l.proceed(fx)
 }
 
-// last is the last waiter of a queue that is not empty.
-func (l *lock) last() *Waiter { return l.first.prev }
-
-// push puts a waiter at the end of the queue.
-func (l *lock) push(w *Waiter) {
-	w.lock = l
-	if l.first == nil {
-		l.first = w
-	} else {
-		w.prev = l.last()
-		w.prev.next = w
+// asking is how many tries are on their way.
+func (l *lock) asking() int32 {
+	if l.acq == nil {
+		return 0
 	}
-	l.first.prev = w
-	l.n++
-	if !w.Terms.Kind.Place() {
-		l.alone++
-	}
+	return l.acq.tries.n
 }
 
-// remove takes a waiter out of the queue.
-func (l *lock) remove(w *Waiter) {
-	if w == l.first {
-		l.first = w.next
+// acquisition returns the lock's acquisition, a new one if it has none. Called with
+// the shard's mutex held.
+func (l *lock) acquisition() *acquisition {
+	if l.acq != nil {
+		return l.acq
+	}
+	sh := l.shard
+	if n := len(sh.spare); n > 0 {
+		l.acq = sh.spare[n-1]
+		sh.spare = sh.spare[:n-1]
 	} else {
-		w.prev.next = w.next
+		l.acq = new(acquisition)
 	}
-	if w.next != nil {
-		w.next.prev = w.prev
-	} else if l.first != nil {
-		l.first.prev = w.prev
+	return l.acq
+}
+
+// maxSpare is how many acquisitions a shard keeps for its next keys.
+const maxSpare = 16
+
+// forgetAcquisition gives the acquisition up. Called with the shard's mutex held.
+func (l *lock) forgetAcquisition() {
+	if sh := l.shard; len(sh.spare) < maxSpare {
+		*l.acq = acquisition{}
+		sh.spare = append(sh.spare, l.acq)
 	}
-	w.prev, w.next = nil, nil
-	l.n--
-	if !w.Terms.Kind.Place() {
-		l.alone--
-	}
+	l.acq = nil
 }

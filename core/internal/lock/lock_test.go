@@ -212,8 +212,8 @@ func (m *machine) mine() []*ownership {
 func (m *machine) check() {
 	m.t.Helper()
 	l, n, alone, silent := m.l, 0, 0, 0
-	for w := l.first; w != nil; w = w.next {
-		if w.state != waiting || w.lock != l || w.next == nil && l.last() != w || w.next != nil && w.next.prev != w {
+	for w := l.waiters.first; w != nil; w = w.next {
+		if w.state != waiting || w.lock != l || w.next == nil && l.waiters.last() != w || w.next != nil && w.next.prev != w {
 			m.failf("the queue is broken")
 		}
 		n++
@@ -226,15 +226,15 @@ func (m *machine) check() {
 	}
 	m.checkTries(silent)
 	switch {
-	case n != int(l.n) || alone != int(l.alone):
-		m.failf("%d wait, %d alone; %d and %d are counted", n, alone, l.n, l.alone)
+	case n != int(l.waiters.n) || alone != int(l.waiters.alone):
+		m.failf("%d wait, %d alone; %d and %d are counted", n, alone, l.waiters.n, l.waiters.alone)
 	case (l.phase == held || l.phase == releasing) != (l.own != nil):
 		m.failf("phase %d with ownership %v", l.phase, l.own)
-	case l.asking > 0 && l.phase != acquiring:
+	case l.asking() > 0 && l.phase != acquiring:
 		m.failf("a try is on its way in phase %d", l.phase)
 	case l.phase == idle && n > 0:
 		m.failf("idle with %d waiters", n)
-	case l.phase == acquiring && n == 0 && l.asking == 0:
+	case l.phase == acquiring && n == 0 && l.asking() == 0:
 		m.failf("acquiring for no caller")
 	case (l.phase == releasing) != (l.own != nil && m.isReleasing(l.own)):
 		m.failf("phase %d with releases %v", l.phase, m.releases)
@@ -268,9 +268,9 @@ func (m *machine) check() {
 	}
 	// No wake-up is missing: a waiter that sleeps has nothing to do before its
 	// alarm, or waits for the answer to a release of this process, which wakes it.
-	if w := l.first; w != nil && l.phase == acquiring && l.asking == 0 && !l.awaitsRelease(w) {
+	if w := l.waiters.first; w != nil && l.phase == acquiring && l.asking() == 0 && !l.awaitsRelease(w) {
 		p, late := m.player(w), l.acq == nil || w.marks&refused != 0
-		if p.asleep && (p.until == 0 || p.until > m.now && (late || p.until > l.acq.tryAt)) {
+		if p.asleep && (p.until == 0 || p.until > m.now && (late || p.until > l.acq.next.tryAt)) {
 			m.failf("the first waiter sleeps until %d, and could try at %v", p.until, l.acq)
 		}
 	}
@@ -303,12 +303,16 @@ func (m *machine) checkTries(silent int) {
 			m.failf("a try of kind %d is on its way together with others", f.try.request.Kind)
 		}
 	}
+	strays := 0
+	if l.acq != nil {
+		strays = int(l.acq.tries.strays)
+	}
 	switch w := l.nextToAsk(); {
-	case len(m.tries) != int(l.asking) || marked != int(l.asking-l.strays) || l.asking > mostTries:
-		m.failf("%d tries, %d of waiters; %d and %d are counted", len(m.tries), marked, l.asking, l.asking-l.strays)
+	case len(m.tries) != int(l.asking()) || marked != int(l.asking())-strays || l.asking() > mostTries:
+		m.failf("%d tries, %d of waiters; %d and %d are counted", len(m.tries), marked, l.asking(), int(l.asking())-strays)
 	case len(owners) != len(m.tries):
 		m.failf("tries of one owner are on their way at the same time")
-	case silent > 0 != (l.firstSilent() != nil) && l.strays >= 0:
+	case silent > 0 != (l.firstSilent() != nil) && strays >= 0:
 		m.failf("%d waiters do not ask, the first is %v", silent, l.firstSilent())
 	case w != nil && m.player(w).asleep:
 		m.failf("a waiter sleeps that may ask now")
@@ -379,7 +383,7 @@ func (m *machine) join() {
 		if own := m.l.own; own != nil && errors.Is(err, ErrHeld) && p.Terms.Wait == 0 && m.now >= own.deadline() {
 			m.failf("refused for a lease that is over, in phase %d", m.l.phase)
 		}
-		if p.Terms.Wait == 0 && errors.Is(err, ErrHeld) && m.l.phase == releasing && m.l.first == nil {
+		if p.Terms.Wait == 0 && errors.Is(err, ErrHeld) && m.l.phase == releasing && m.l.waiters.first == nil {
 			m.failf("refused before the release is answered")
 		}
 		p.done, p.state = true, gone
@@ -445,17 +449,17 @@ func (m *machine) answer(i int) {
 // not wait, and none after more others than it allows.
 func (m *machine) checkRefused() {
 	acq, before := m.l.acq, 0
-	if m.l.asking > 0 || acq == nil || acq.failed != nil {
+	if m.l.asking() > 0 || acq == nil || acq.outage.why != nil {
 		return
 	}
-	for w := m.l.first; w != nil; w = w.next {
+	for w := m.l.waiters.first; w != nil; w = w.next {
 		switch {
 		case w.marks&asking != 0: // it is about to leave
 			continue
 		case w.marks&refused != 0: // it leaves, or was refused by a place that is given back
-		case w.Terms.Wait == 0 && before > 0 && !acq.blind:
+		case w.Terms.Wait == 0 && before > 0 && !acq.refusal.blind:
 			m.failf("a caller that does not wait stands behind %d that were refused", before)
-		case w.Terms.MaxWaiters > 0 && before >= w.Terms.MaxWaiters && w != m.l.first:
+		case w.Terms.MaxWaiters > 0 && before >= w.Terms.MaxWaiters && w != m.l.waiters.first:
 			m.failf("%d wait before a caller whose MaxWaiters is %d", before, w.Terms.MaxWaiters)
 		}
 		before++
@@ -715,12 +719,12 @@ func TestATryThatAPlaceOfItsProcessMayHaveRefusedAsksAgainAtOnce(t *testing.T) {
 // that may ask next was woken after each event, and by that event again.
 func TestNoWaiterMayAskForAPermitWhileTheProcessHasTheLock(t *testing.T) {
 	table := NewTable(nil, time.Second, 1)
-	l := &lock{shard: &table.shards[0], key: "k", phase: acquiring, asking: 1, acq: &acquisition{kind: driver.Permit}}
+	l := &lock{shard: &table.shards[0], key: "k", phase: acquiring, acq: &acquisition{tries: tries{n: 1, kind: driver.Permit}}}
 	for range 2 {
-		l.push(&Waiter{Terms: &Terms{Kind: driver.Permit, AtMost: 8, Wait: -1}})
+		l.waiters.push(&Waiter{Terms: &Terms{Kind: driver.Permit, AtMost: 8, Wait: -1}})
 	}
-	l.first.marks |= asking
-	if w := l.nextToAsk(); w != l.last() {
+	l.waiters.first.marks |= asking
+	if w := l.nextToAsk(); w != l.waiters.last() {
 		t.Fatalf("%v may ask; want the second waiter", w)
 	}
 	if l.phase = held; l.nextToAsk() != nil {

@@ -45,20 +45,6 @@ func (o *offers) begin(t *Table) {
 	}
 }
 
-// anchor is an instant before which no offer was made that has a greater token.
-type anchor struct {
-	token int64
-	sent  clock.Instant // zero: there is none
-	ahead time.Duration // of the wall clock, by then
-}
-
-// offer is an offer that came while a request was on its way. The answer to the request
-// is handled first.
-type offer struct {
-	token     int64 // zero: there is none
-	contended bool
-}
-
 // takesOffers reports whether a caller with these terms can begin without a request. A fixed
 // lease is to be whole. An attentive holder of an offer has no name yet, so no notification
 // that others wait could reach it.
@@ -81,71 +67,62 @@ func (t *Table) offered(o driver.Offer) {
 func (l *lock) offered(now clock.Instant, ahead time.Duration, o offer, fx *effects) {
 	acq := l.acq
 	switch {
-	case l.phase == held, l.own != nil && o.token <= l.own.token, acq != nil && o.token <= acq.anchor.token:
+	case l.phase == held, l.own != nil && o.token <= l.own.token, acq != nil && o.token <= acq.offer.anchor.token:
 		// It came late, or again.
-	case l.asking > 0, l.phase == releasing && l.first != nil:
+	case l.asking() > 0, l.phase == releasing && l.waiters.first != nil:
 		// The answer on its way may give the lock to another owner of this process, or say
 		// that the offer has ended.
-		if acq = l.acquisition(); o.token > acq.offer.token {
-			acq.offer = o
+		if acq = l.acquisition(); o.token > acq.offer.pending.token {
+			acq.offer.pending = o
 		}
 	default:
 		l.deal(now, ahead, o, fx)
 		if l.phase == acquiring {
-			fx.look = l.first
+			fx.look = l.waiters.first
 		}
 	}
 }
 
 // dealPending deals with an offer that has waited for an answer, unless another is on its way.
 func (l *lock) dealPending(now clock.Instant, fx *effects) {
-	o := l.acq.offer
-	if l.asking > 0 {
+	o := l.acq.offer.pending
+	if l.asking() > 0 {
 		return
 	}
-	l.acq.offer = offer{}
+	l.acq.offer.pending = offer{}
 	_, ahead := l.shard.table.Clock.Read()
 	l.deal(now, ahead, o, fx)
 }
 
-// anchors takes the token in a refusal of a request that was sent at an instant.
-func (a *acquisition) anchors(token int64, sent clock.Instant, ahead time.Duration) {
-	if token > a.offer.token {
-		a.offer = offer{} // it has ended
-	}
-	// If an offer waits for this answer, and was made before it, an earlier anchor is the
-	// right one.
-	if token != 0 && token >= a.anchor.token && token != a.offer.token {
-		a.anchor = anchor{token, sent, ahead}
-	}
-}
-
 // deal deals with an offer while no request of this process for the lock is on its way.
 func (l *lock) deal(now clock.Instant, ahead time.Duration, o offer, fx *effects) {
-	w, acq := l.first, l.acq
-	var a anchor
-	if acq != nil {
-		a, acq.anchor.token = acq.anchor, o.token
+	w := l.waiters.first
+	if w == nil {
+		if l.acq != nil {
+			l.acq.offer.anchor.token = o.token
+		}
+		fx.passOn = o.token
+		return
 	}
+	acq := l.acquisition()
+	a := acq.offer.anchor
+	acq.offer.anchor.token = o.token
 	until := a.sent.Add(driver.OfferLasts - clock.Drift(driver.OfferLasts))
 	switch {
-	case w == nil:
-		fx.passOn = o.token
 	case w.Terms.takesOffers() && a.sent != 0 && until.Sub(now) >= leastOffer &&
 		ahead-a.ahead <= clock.Drift(driver.OfferLasts):
 		l.take(now, until, a.ahead, o, fx)
 	default:
 		// proceed passes it on if no request is going to name it.
-		acq = l.acquisition()
-		acq.named, acq.tryAt = o.token, now
+		acq.offer.named, acq.next.tryAt = o.token, now
 	}
 }
 
 // take makes the process the owner by an offer, until an instant, and the first waiter the holder.
 func (l *lock) take(now, until clock.Instant, ahead time.Duration, o offer, fx *effects) {
-	lease := l.first.Terms.Lease
+	lease := l.waiters.first.Terms.Lease
 	own := &ownership{
-		lock: l, seq: uint64(o.token), atMost: int32(l.first.Terms.AtMost), lease: lease, offered: true, //nolint:gosec // as the token is positive
+		lock: l, seq: uint64(o.token), atMost: int32(l.waiters.first.Terms.AtMost), lease: lease, offered: true, //nolint:gosec // as the token is positive
 		// As if it had been granted for the lease so much earlier that it ends then. So all that
 		// is said of a lease is true of it.
 		sent: until.Add(clock.Drift(lease) - lease), ahead: ahead + clock.Drift(driver.OfferLasts) - clock.Drift(lease),
@@ -155,12 +132,12 @@ func (l *lock) take(now, until clock.Instant, ahead time.Duration, o offer, fx *
 	if lease > fenceKept {
 		own.base = 0 // the release tells the store the token
 	}
-	l.listed = false
-	l.gone.ends(now)
-	l.acq.rest = ""
+	l.listing.in = false
+	l.away.ends(now)
+	l.acq.signals.rest = ""
 	l.acq.got()
 	l.own, l.phase = own, held
-	own.grant(l.first, own.token, now, fx)
+	own.grant(l.waiters.first, own.token, now, fx)
 	fx.more, fx.schedule = 1, own
 }
 
@@ -184,7 +161,7 @@ func (t *Table) passOn(key string, token int64) {
 
 // passedOn is the event that an offer was passed on.
 func (l *lock) passedOn(fx *effects) {
-	if l.phase == acquiring && l.asking == 0 && l.first != nil {
-		l.acquisition().tryAt, fx.look = 0, l.first
+	if l.phase == acquiring && l.asking() == 0 && l.waiters.first != nil {
+		l.acquisition().next.tryAt, fx.look = 0, l.waiters.first
 	}
 }

@@ -146,14 +146,14 @@ func (own *ownership) within(now clock.Instant) time.Duration {
 // grant makes a waiter the holder.
 func (own *ownership) grant(w *Waiter, token int64, now clock.Instant, fx *effects) {
 	l := own.lock
-	l.remove(w)
+	l.waiters.remove(w)
 	if w.marks&asking != 0 {
 		l.stray(w) // it has left its try, and not the queue yet
 	}
 	if w.Terms.Line == driver.OneWaiter && w.token != 0 {
 		l.unlists(fx) // the store takes it for the only waiter still
 	}
-	if next := l.first; next != nil && next.Terms.Line != driver.InTurn {
+	if next := l.waiters.first; next != nil && next.Terms.Line != driver.InTurn {
 		fx.look = next // the store has to know that it waits
 	}
 	own.hold(w, token, now, fx)
@@ -181,7 +181,7 @@ func (own *ownership) hold(w *Waiter, token int64, now clock.Instant, fx *effect
 // is not handed off more than once a microsecond. Where the clock lagged at the acquire
 // already, the grant has left room for so many hand-offs.
 func (own *ownership) handOff(now clock.Instant, ahead time.Duration, fx *effects) (kept bool) {
-	w := own.lock.first
+	w := own.lock.waiters.first
 	if own.fixed || own.number != 0 || !own.suits(w.Terms) || own.lock.shard.table.closed.Load() || now >= own.deadline() {
 		return false
 	}
@@ -217,9 +217,7 @@ func (own *ownership) aging(now clock.Instant) bool {
 func (own *ownership) turnOver(now clock.Instant, fx *effects) bool {
 	table := own.lock.shard.table
 	turn, grants := now.Sub(own.began), int(own.grants)
-	// No section runs during the way to the farthest locker and back: two of its round
-	// trips. Its patience is three, so the turn is a little longer than that time.
-	length := max(table.turnTime, own.lock.far/4*3, own.lock.gone.turn/4*3)
+	length := max(table.turnTime, own.lock.away.fair())
 	if own.contended && (turn >= length || grants >= table.turnCount) {
 		return true
 	}
@@ -235,11 +233,25 @@ func (own *ownership) turnOver(now clock.Instant, fx *effects) bool {
 // of time, or gets its messages late, begins late each time. Turns of this process that last nearly
 // as long leave it a fair part of the time. They last three quarters as long, and not as long: the
 // turns of two processes that measured each other would grow without end.
+//
+// Invariant: while since is not zero, this process waits in a list, and others counts.
 type absence struct {
+	far    time.Duration // the greatest patience in the lists that were seen lately
 	since  clock.Instant // when this process released the lock; zero: it did not wait for it then
 	others int           // so many processes were before this one
 	turn   time.Duration // of one section, a mean of the last turns
 }
+
+// sees notes how far the farthest locker is that takes turns, this one, which is named, included.
+// Lists without it come in between, so it is forgotten slowly.
+func (a *absence) sees(list, name string) {
+	a.far = max(farthest(list), farthest(name), a.far-a.far/8)
+}
+
+// fair is how long a turn of this process may last at least. No section runs during the way to the
+// farthest locker and back: two of its round trips. Its patience is three, so the turn is a little
+// longer than that time.
+func (a *absence) fair() time.Duration { return max(a.far, a.turn) / 4 * 3 }
 
 // begins notes a release after which this process waits in a list with others.
 func (a *absence) begins(sent clock.Instant, list string) {
@@ -279,7 +291,7 @@ func (l *lock) retire(own *ownership, release bool, fx *effects) {
 	}
 	l.own, l.phase = own, releasing
 	if l.acq != nil {
-		l.acq.heard = l.acq.signals
+		l.acq.signals.heard = l.acq.signals.n
 	}
 }
 

@@ -24,13 +24,13 @@ const mostTries = 64
 // takes the process out of the list.
 func (l *lock) nextToAsk() *Waiter {
 	acq := l.acq
-	if l.phase != acquiring || l.asking == 0 || l.strays != 0 || l.declining > 0 ||
-		acq.kind != driver.Permit || acq.tryAt != 0 || acq.failed != nil ||
-		l.asking >= acq.window() {
+	if l.phase != acquiring || l.asking() == 0 || l.acq.tries.strays != 0 || l.listing.leaving > 0 ||
+		acq.tries.kind != driver.Permit || acq.next.tryAt != 0 || acq.outage.why != nil ||
+		l.asking() >= acq.window() {
 		return nil
 	}
 	w := l.firstSilent()
-	if w == nil || w.Terms.Kind != driver.Permit || int(l.asking)+len(l.places.held()) >= w.Terms.AtMost || l.awaitsRelease(w) {
+	if w == nil || w.Terms.Kind != driver.Permit || int(l.asking())+len(l.places.held()) >= w.Terms.AtMost || l.awaitsRelease(w) {
 		return nil
 	}
 	return w
@@ -38,18 +38,18 @@ func (l *lock) nextToAsk() *Waiter {
 
 // window is how many tries for permits may be on their way at once.
 func (a *acquisition) window() int32 {
-	if a.contended {
-		return min(max(1, a.room), mostTries)
+	if a.refusal.contended {
+		return min(max(1, a.refusal.room), mostTries)
 	}
 	return mostTries
 }
 
 // firstSilent returns the first waiter without a try on its way.
 func (l *lock) firstSilent() *Waiter {
-	if l.n <= l.asking-l.strays {
+	if l.acq != nil && l.waiters.n <= l.acq.tries.n-l.acq.tries.strays {
 		return nil
 	}
-	w := l.first
+	w := l.waiters.first
 	for w != nil && w.marks&asking != 0 {
 		w = w.next // at most as often as tries are on their way
 	}
@@ -62,7 +62,7 @@ func (l *lock) awaitsRelease(w *Waiter) bool {
 	if w.Terms.Wait != 0 || l.acq == nil || !l.places.releasing() {
 		return false
 	}
-	return w.marks&refused != 0 && w.marks&blind != 0 || l.acq.blind && l.acq.contended
+	return w.marks&refused != 0 && w.marks&blind != 0 || l.acq.refusal.blind && l.acq.refusal.contended
 }
 
 // mayTryNext reports whether a caller that does not wait may stand in the queue until
@@ -70,14 +70,14 @@ func (l *lock) awaitsRelease(w *Waiter) bool {
 // been refused one by another holder.
 func (l *lock) mayTryNext(w *Waiter, now clock.Instant) bool {
 	acq := l.acq
-	return w.Terms.Kind.Place() && l.phase == acquiring && l.first != nil && l.last().Terms.Kind.Place() &&
-		(acq == nil || acq.tryAt <= now || acq.failed != nil || acq.blind && l.places.releasing())
+	return w.Terms.Kind.Place() && l.phase == acquiring && l.waiters.first != nil && l.waiters.last().Terms.Kind.Place() &&
+		(acq == nil || acq.next.tryAt <= now || acq.outage.why != nil || acq.refusal.blind && l.places.releasing())
 }
 
 // refusedNow reports whether the first waiter, which does not wait for the holders, was
 // refused already, by the answer to the waiter before it.
 func (l *lock) refusedNow(w *Waiter, now clock.Instant) bool {
-	return w.Terms.Kind.Place() && l.acq != nil && l.acq.contended && l.acq.failed == nil && now < l.acq.tryAt
+	return w.Terms.Kind.Place() && l.acq != nil && l.acq.refusal.contended && l.acq.outage.why == nil && now < l.acq.next.tryAt
 }
 
 // failSurplus refuses callers after the first, since the store has said that there is a
@@ -88,17 +88,17 @@ func (l *lock) failSurplus(fx *effects) {
 	if !l.surplus {
 		return
 	}
-	l.surplus = l.asking > 0
+	l.surplus = l.asking() > 0
 	before := 0
 	var next *Waiter
-	for w := l.first; w != nil; w = next {
+	for w := l.waiters.first; w != nil; w = next {
 		next = w.next
 		var err error
 		switch most := w.Terms.MaxWaiters; {
 		case w.marks&asking != 0:
 			continue
-		case w == l.first:
-		case w.Terms.Wait == 0 && !l.acq.blind && l.acq.failed == nil:
+		case w == l.waiters.first:
+		case w.Terms.Wait == 0 && !l.acq.refusal.blind && l.acq.outage.why == nil:
 			err = l.isHeld(w)
 		case most > 0 && before >= most:
 			err = queueFull(w)
@@ -109,7 +109,7 @@ func (l *lock) failSurplus(fx *effects) {
 			l.surplus = l.surplus || w.Terms.Wait == 0
 			continue
 		}
-		l.remove(w)
+		l.waiters.remove(w)
 		w.marks |= waited
 		w.fail(err)
 		w.next, fx.failed = fx.failed, w

@@ -2,7 +2,6 @@ package lock
 
 import (
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/interlock-go/interlock/core/driver"
@@ -76,7 +75,7 @@ func (l *lock) placed(own *ownership, w *Waiter, rest string, now clock.Instant,
 	case w == nil && own.kind == driver.Permit:
 		w = l.firstSilent()
 	case w == nil || own.kind == driver.Shared:
-		w = l.first
+		w = l.waiters.first
 	}
 	switch {
 	case w == nil || !own.suits(w.Terms):
@@ -86,7 +85,7 @@ func (l *lock) placed(own *ownership, w *Waiter, rest string, now clock.Instant,
 		fx.more = 1
 	default:
 		own.contended = exclusiveIn(rest)
-		if own.joinable(l.first) && !own.contended {
+		if own.joinable(l.waiters.first) && !own.contended {
 			p.open = own
 		}
 		own.admit(now, fx)
@@ -94,22 +93,12 @@ func (l *lock) placed(own *ownership, w *Waiter, rest string, now clock.Instant,
 	l.proceed(fx)
 }
 
-// exclusiveIn reports whether a locker of a list wants the lock for itself.
-func exclusiveIn(list string) bool {
-	for name := range strings.SplitSeq(list, ",") {
-		if name != "" && name[0] != '+' {
-			return true
-		}
-	}
-	return false
-}
-
 // admit gives a shared hold to the first waiter, and to the following waiters that want
 // the same.
 func (own *ownership) admit(now clock.Instant, fx *effects) {
 	l := own.lock
-	for w := l.first; w != nil && own.suits(w.Terms) && (fx.handed == nil || own.joinable(w)); w = l.first {
-		l.remove(w)
+	for w := l.waiters.first; w != nil && own.suits(w.Terms) && (fx.handed == nil || own.joinable(w)); w = l.waiters.first {
+		l.waiters.remove(w)
 		l.stray(w)
 		own.share(w, now, fx)
 		if fx.handed == nil {
@@ -156,7 +145,7 @@ func (own *ownership) noteBound(w *Waiter) bool {
 // that is fair to the waiters here and in other processes, and the lease is good for
 // long enough.
 func (l *lock) joinsOpen(w *Waiter, now clock.Instant, ahead time.Duration, fx *effects) bool {
-	if w.Terms.Kind != driver.Shared || l.first != nil {
+	if w.Terms.Kind != driver.Shared || l.waiters.first != nil {
 		return false
 	}
 	own := l.places.open
@@ -223,7 +212,7 @@ func (own *ownership) unshare(w *Waiter) {
 // tokens for some of them; after those the permit goes back.
 func (own *ownership) handOn(now clock.Instant, ahead time.Duration, fx *effects) bool {
 	l := own.lock
-	if w := l.first; w != nil && w.marks&asking != 0 && w.Terms.Kind != driver.Permit {
+	if w := l.waiters.first; w != nil && w.marks&asking != 0 && w.Terms.Kind != driver.Permit {
 		return false // a caller that wants the lock for itself is not overtaken
 	}
 	w := l.firstSilent() // waiters that ask get their own answers
@@ -238,7 +227,7 @@ func (own *ownership) handOn(now clock.Instant, ahead time.Duration, fx *effects
 	if w.Terms.MaxHold > 0 {
 		fx.schedule = own // it has a separate end
 	}
-	if l.phase == acquiring && l.asking == 0 {
+	if l.phase == acquiring && l.asking() == 0 {
 		l.proceed(fx) // with another first waiter, or none
 	}
 	return true
@@ -248,24 +237,24 @@ func (own *ownership) handOn(now clock.Instant, ahead time.Duration, fx *effects
 func (l *lock) left(own *ownership, sent, now clock.Instant, listed bool, fx *effects) {
 	l.places.releases--
 	l.forgetPlaces()
-	if l.listed {
+	if l.listing.in {
 		l.declines(fx)
 	}
 	acq := l.acq
 	if l.phase == acquiring && acq != nil && !own.contended {
-		acq.room++
+		acq.refusal.room++
 	}
-	if l.phase != acquiring || l.asking > 0 {
+	if l.phase != acquiring || l.asking() > 0 {
 		return
 	}
 	switch {
 	case acq == nil:
-	case listed && acq.signals == acq.heard:
+	case listed && acq.signals.n == acq.signals.heard:
 		// Others were promised the next turn; ours will be announced, or comes after
 		// a pause.
-		acq.contended, acq.refusedAt, acq.tryAt = true, sent, min(acq.tryAt, now.Add(4*grace))
+		acq.refusal.contended, acq.refusal.at, acq.next.tryAt = true, sent, min(acq.next.tryAt, now.Add(4*grace))
 	case !own.contended:
-		acq.tryAt = 0 // the place is free, and no other process is known to want it
+		acq.next.tryAt = 0 // the place is free, and no other process is known to want it
 	}
-	fx.look = l.first
+	fx.look = l.waiters.first
 }

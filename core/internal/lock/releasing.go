@@ -49,7 +49,7 @@ func (w *Waiter) release(now clock.Instant, ahead time.Duration, p *Parting, fx 
 		if own.passOn(w, now, ahead, p, fx) {
 			return
 		}
-	case l.first != nil && own.handOff(now, ahead, fx):
+	case l.waiters.first != nil && own.handOff(now, ahead, fx):
 		p.handedOff, fx.ended = true, fx.handed == nil
 		return
 	}
@@ -63,9 +63,9 @@ func (w *Waiter) release(now clock.Instant, ahead time.Duration, p *Parting, fx 
 		l.outlive(now, fx)
 		return
 	}
-	if own.contended && l.first != nil && !l.shard.table.closed.Load() {
-		p.waiter = l.shard.table.name(l.first.Terms.Kind, true)
-		if l.shard.table.offers.ready.Load() && l.first.Terms.takesOffers() {
+	if own.contended && l.waiters.first != nil && !l.shard.table.closed.Load() {
+		p.waiter = l.shard.table.name(l.waiters.first.Terms.Kind, true)
+		if l.shard.table.offers.ready.Load() && l.waiters.first.Terms.takesOffers() {
 			p.waiter = l.shard.table.names.Load().offers
 		}
 	}
@@ -185,7 +185,7 @@ func (l *lock) released(
 		// A try of the acquire or of the release may be on its way still.
 		fx.orphan = own.orphan(now)
 	}
-	l.listed = l.listed || listed && err == nil
+	l.listing.in = l.listing.in || listed && err == nil
 	if own.kind.Place() {
 		l.left(own, sent, now, listed, fx)
 		return
@@ -195,19 +195,19 @@ func (l *lock) released(
 	}
 	l.own = nil
 	if waiting != "" {
-		l.sees(waiting)
+		l.away.sees(waiting, l.shard.table.name(driver.Exclusive, true))
 		if listed {
-			l.gone.begins(sent, waiting)
+			l.away.begins(sent, waiting)
 			// The list is the answer of the execution that has released it: every later offer was
 			// minted after the release was sent.
-			l.acquisition().anchor = anchor{own.token, sent, ahead}
+			l.acquisition().offer.anchor = anchor{own.token, sent, ahead}
 		}
 	}
 	switch {
 	case !listed && waiting != "" && reserved(waiting):
 		// The store keeps it for them. The next caller here asks, and is listed.
 		if l.acq != nil {
-			l.acq.tryAt = 0
+			l.acq.next.tryAt = 0
 		}
 	case !listed && (waiting != "" || own.contended):
 		// It goes to another process. The next caller here must not be faster than
@@ -216,15 +216,15 @@ func (l *lock) released(
 		l.courteous, fx.linger = true, true
 	case !listed:
 		if l.acq != nil {
-			l.acq.tryAt = 0
+			l.acq.next.tryAt = 0
 		}
-	case l.acq == nil || l.acq.signals == l.acq.heard:
+	case l.acq == nil || l.acq.signals.n == l.acq.signals.heard:
 		// Others were promised the next turn. Ours will be announced to us, or comes
 		// after a pause.
 		acq := l.acquisition()
-		acq.contended, acq.refusedAt, acq.tryAt = true, sent, now.Add(4*grace)
+		acq.refusal.contended, acq.refusal.at, acq.next.tryAt = true, sent, now.Add(4*grace)
 	}
-	if l.acq != nil && l.acq.offer.token != 0 {
+	if l.acq != nil && l.acq.offer.pending.token != 0 {
 		l.dealPending(now, fx)
 	}
 	if l.phase != held {

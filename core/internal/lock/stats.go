@@ -82,7 +82,7 @@ func (t *Table) States() []State {
 		sh := &t.shards[i]
 		sh.mu.Lock()
 		for _, l := range sh.locks {
-			s := State{Key: l.key, Waiters: int(l.n)}
+			s := State{Key: l.key, Waiters: int(l.waiters.n)}
 			if l.phase == held && l.own.holder != nil {
 				all = append(all, l.own.state(s))
 				continue
@@ -118,7 +118,7 @@ func (t *Table) Waiters(key string) int {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	if l := sh.locks[key]; l != nil {
-		return int(l.n)
+		return int(l.waiters.n)
 	}
 	return 0
 }

@@ -242,7 +242,7 @@ func (sh *shard) apply(fx *effects) {
 	for _, w := range fx.joined {
 		wake(w.wakeup, handedOff)
 	}
-	if fx.look == nil && l.acq != nil && l.acq.kind == driver.Permit {
+	if fx.look == nil && l.acq != nil && l.acq.tries.kind == driver.Permit {
 		// Many events can let another waiter ask: a grant, a release, a caller that has left.
 		fx.look = l.nextToAsk()
 	}
@@ -261,7 +261,7 @@ func (sh *shard) apply(fx *effects) {
 	if l.phase != idle || l.places != nil || l.courteous && !t.closed.Load() || sh.locks[l.key] != l {
 		return
 	}
-	if l.declining == 0 || t.closed.Load() {
+	if l.listing.leaving == 0 || t.closed.Load() {
 		delete(sh.locks, l.key) // nothing has to be remembered of the lock
 	}
 	if l.acq != nil {

@@ -21,6 +21,7 @@ const inTheDark = 5 * time.Second
 // that sent it: if that one leaves, the next takes the grant.
 type try struct {
 	lock    *lock
+	sender  *Waiter               // has the mark asking while the try is on its way, unless it has left
 	request driver.AcquireRequest // unchanged while it is on its way
 	seq     uint64                // of its owner
 	fixed   bool
@@ -37,32 +38,32 @@ func (t *try) listed() bool { return t.request.Waiter != "" }
 // try begins a try of a waiter.
 func (l *lock) try(w *Waiter, now, deadline clock.Instant) *try {
 	table, acq := l.shard.table, l.acquisition()
-	t := &acq.one
+	t := &acq.tries.one
 	if t.busy {
 		t = new(try)
 	}
-	seq := acq.seq
+	seq := acq.owner
 	var mark uint64
 	if w.Terms.Attentive {
 		mark = table.mark()
 	}
-	if acq.seq = 0; seq == 0 || seq&attentive != mark {
+	if acq.owner = 0; seq == 0 || seq&attentive != mark {
 		seq = table.seq.Add(1) | mark
 	}
-	l.asking++
-	acq.kind, acq.asked, acq.heard, acq.releases = w.Terms.Kind, now, acq.signals, 0
-	if acq.restUntil != 0 && now >= acq.restUntil {
-		acq.rest = ""
+	acq.tries.n++
+	acq.tries.kind, acq.tries.asked, acq.signals.heard, acq.next.releases = w.Terms.Kind, now, acq.signals.n, 0
+	if acq.signals.over != 0 && now >= acq.signals.over {
+		acq.signals.rest = ""
 	}
 	w.attempts = max(w.attempts, w.attempts+1)
 	w.marks = w.marks&^(refused|blind) | asking
 	*t = try{
-		lock: l, busy: true, seq: seq, fixed: w.Terms.Fixed, blind: l.places != nil && l.places.releases > 0,
-		doubted: l.declining > 0,
-		sent:    now, heard: acq.signals,
+		lock: l, sender: w, busy: true, seq: seq, fixed: w.Terms.Fixed, blind: l.places != nil && l.places.releases > 0,
+		doubted: l.listing.leaving > 0,
+		sent:    now, heard: acq.signals.n,
 		request: driver.AcquireRequest{
 			Key: l.key, Owner: table.owner(seq), Kind: w.Terms.Kind, AtMost: w.Terms.AtMost,
-			TTL: w.Terms.Lease, Rest: acq.rest, Late: t.late,
+			TTL: w.Terms.Lease, Rest: acq.signals.rest, Late: t.late,
 		},
 	}
 	req := &t.request
@@ -71,13 +72,13 @@ func (l *lock) try(w *Waiter, now, deadline clock.Instant) *try {
 		req.Number, req.Order = w.number()
 	}
 	if w.Terms.Wait != 0 {
-		req.Waiter = table.name(driver.Exclusive, acq.contended) // the store knows for what
+		req.Waiter = table.name(driver.Exclusive, acq.refusal.contended) // the store knows for what
 		if table.offers.ready.Load() && w.Terms.takesOffers() {
 			req.Waiter = table.names.Load().offers
 		}
 	}
 	if req.Kind == driver.Exclusive && req.Waiter != "" {
-		req.Offer = acq.named
+		req.Offer = acq.offer.named
 	}
 	if w.Terms.Wait != 0 && req.Kind == driver.Exclusive {
 		req.Left = longWait
@@ -134,23 +135,23 @@ func (t *try) late(rep driver.Reply, err error) { t.done(nil, answer{Reply: rep,
 
 // answered is the event that a try has its outcome. That belongs to the waiter w that
 // sent it, if w still waits. Else it belongs to the waiter that is the first now; w is nil
-// then, or has failed.
+// then, or has failed. A sender that is about to leave may still have the mark.
 func (l *lock) answered(now clock.Instant, t *try, w *Waiter, a answer, fx *effects) {
 	acq := l.acq
-	l.asking--
+	acq.tries.n--
 	t.busy = false
-	if w != nil && w.marks&asking != 0 {
-		w.marks &^= asking
+	if t.sender.marks&asking != 0 {
+		t.sender.marks &^= asking
 	} else {
-		l.strays--
+		acq.tries.strays--
 		w = nil
 	}
-	rest := acq.rest
-	acq.rest = ""
-	if o := uint64(acq.named); o != 0 && a.err == nil && !a.Out && (a.Granted || a.Holder != l.shard.table.owner(o)) { //nolint:gosec // a token is positive
+	rest := acq.signals.rest
+	acq.signals.rest = ""
+	if o := uint64(acq.offer.named); o != 0 && a.err == nil && !a.Out && (a.Granted || a.Holder != l.shard.table.owner(o)) { //nolint:gosec // a token is positive
 		// Used, or at an end. Else it is still this process's: a try that failed may not have been
 		// carried out, and a caller that does not wait, or wants a place, names no offer.
-		acq.named = 0
+		acq.offer.named = 0
 	}
 	lease := t.request.TTL
 	reusable := !a.Ambiguous || a.Granted
@@ -162,13 +163,13 @@ func (l *lock) answered(now clock.Instant, t *try, w *Waiter, a answer, fx *effe
 	switch sent, ahead := l.shard.table.Clock.At(a.Sent); {
 	case errors.Is(a.err, driver.ErrNotReady):
 		acq.retry(now, a.err)
-		if left := t.request.Deadline.Sub(l.shard.table.Clock.Time(now)); acq.backoff == maxBackoff && (t.request.Deadline.IsZero() || left > inTheDark) {
+		if left := t.request.Deadline.Sub(l.shard.table.Clock.Time(now)); acq.outage.backoff == maxBackoff && (t.request.Deadline.IsZero() || left > inTheDark) {
 			fx.unserved = a.err
 		}
 	case errors.Is(a.err, driver.ErrConfig):
 		// The store refuses what this caller asks for. That says nothing of the store's
 		// health, and nothing to callers that ask for something else.
-		acq.failed, acq.tryAt = nil, 0
+		acq.outage.why, acq.next.tryAt = nil, 0
 		if w != nil {
 			l.failOne(w, a.err, fx)
 		}
@@ -184,25 +185,25 @@ func (l *lock) answered(now clock.Instant, t *try, w *Waiter, a answer, fx *effe
 			acq.retry(now, err)
 			break
 		}
-		acq.failed, acq.tryAt = nil, 0
+		acq.outage.why, acq.next.tryAt = nil, 0
 		l.fail(err, asking, fx)
 	case a.Out:
-		acq.failed, acq.tryAt = nil, 0
+		acq.outage.why, acq.next.tryAt = nil, 0
 		if w != nil {
 			l.failOne(w, w.outError(), fx)
 		}
 	case !a.Granted:
-		known := acq.contended
+		known := acq.refusal.contended
 		l.refused(now, t, w, a, rest)
-		if a.Token > l.acq.anchor.token && l.own == nil && a.Holder == l.shard.table.owner(uint64(a.Token)) { //nolint:gosec // a token is positive
-			l.acq.offer = offer{a.Token, true} // to this process, but the message is late or lost
+		if a.Token > l.acq.offer.anchor.token && l.own == nil && a.Holder == l.shard.table.owner(uint64(a.Token)) { //nolint:gosec // a token is positive
+			l.acq.offer.pending = offer{a.Token, true} // to this process, but the message is late or lost
 		} else {
-			l.acq.anchors(a.Token, sent, ahead)
+			l.acq.offer.answered(a.Token, sent, ahead)
 		}
 		if t.listed() {
 			l.wanted(fx)
 		}
-		if !known || l.asking == 0 {
+		if !known || l.asking() == 0 {
 			l.failSurplus(fx) // not once for each of many that are refused together
 		}
 	case now >= sent.Add(lease-clock.Drift(lease)) || w == nil && t.fixed:
@@ -222,10 +223,10 @@ func (l *lock) answered(now clock.Instant, t *try, w *Waiter, a answer, fx *effe
 		l.granted(now, sent, ahead, t, w, a.Reply, rest, fx)
 		return
 	}
-	if reusable && acq.seq == 0 {
-		acq.seq = t.seq // nothing was granted to it
+	if reusable && acq.owner == 0 {
+		acq.owner = t.seq // nothing was granted to it
 	}
-	if acq.offer.token != 0 {
+	if acq.offer.pending.token != 0 {
 		l.dealPending(now, fx)
 	}
 	if l.phase == acquiring { // else a caller has taken the lock over
@@ -242,47 +243,46 @@ func (l *lock) abandonOwner(t *try, fx *effects) {
 // refused plans the next try after another owner was found to hold the lock.
 func (l *lock) refused(now clock.Instant, t *try, w *Waiter, a answer, rest string) {
 	acq := l.acq
-	acq.backoff, acq.room = 0, 0
-	acq.contended, acq.full, acq.blind, acq.refusedAt = true, a.Full, t.blind, t.sent
-	acq.note, acq.noted = a.Note, a.TTL
-	l.listed = l.listed || a.Listed
-	if acq.holder = a.Holder; a.Full {
-		acq.holder = "" // a permit of another caller may come free
+	acq.outage, acq.refusal.room = outage{}, 0
+	acq.refusal.contended, acq.refusal.full, acq.refusal.blind, acq.refusal.at = true, a.Full, t.blind, t.sent
+	acq.refusal.note, acq.refusal.noted = a.Note, a.TTL
+	l.listing.in = l.listing.in || a.Listed
+	if acq.refusal.holder = a.Holder; a.Full {
+		acq.refusal.holder = "" // a permit of another caller may come free
 	}
 	if a.orphaned {
 		acq.retry(now, fmt.Errorf("%w: %w", driver.ErrNotReady, errOrphan))
 		return
 	}
-	acq.failed = nil
 	if w != nil && w.Terms.Wait == 0 {
 		w.marks |= refused | waited
 		if t.blind {
 			w.marks |= blind
 		}
 	}
-	if acq.signals != t.heard {
+	if acq.signals.n != t.heard {
 		// A release was announced while the try was on its way; the answer to the try is older
 		// than the signal.
-		acq.rest = rest
+		acq.signals.rest = rest
 		return
 	}
-	acq.tryAt, acq.passed = now.Add(a.TTL+time.Millisecond), false
+	acq.next.tryAt, acq.next.passed = now.Add(a.TTL+time.Millisecond), false
 	switch {
 	case !t.listed():
 		// It asked without getting into the list; the next waiter has to.
-		acq.tryAt = 0
+		acq.next.tryAt = 0
 	case a.TTL < 0 || !a.Listed && a.TTL > blindWait:
 		// The release may not be announced to us.
-		acq.tryAt = now.Add(blindWait)
+		acq.next.tryAt = now.Add(blindWait)
 	}
 	if t.doubted {
 		l.doubts(now)
 	}
 	if w != nil && w.Terms.Line != driver.InTurn {
 		w.token = a.Number
-		acq.tryAt = min(acq.tryAt, now.Add(linePoll))
-		if acq.hinted >= t.sent {
-			acq.hinted, acq.tryAt = 0, 0 // it may have been displaced since
+		acq.next.tryAt = min(acq.next.tryAt, now.Add(linePoll))
+		if acq.tries.hinted >= t.sent {
+			acq.tries.hinted, acq.next.tryAt = 0, 0 // it may have been displaced since
 		}
 	}
 }
@@ -294,17 +294,17 @@ func (l *lock) granted(
 	now, sent clock.Instant, ahead time.Duration, t *try, w *Waiter, rep driver.Reply, rest string, fx *effects,
 ) {
 	acq, req := l.acq, &t.request
-	l.listed = false // the grant has taken it out
+	l.listing.in = false // the grant has taken it out
 	own := &ownership{
 		lock: l, seq: t.seq, kind: req.Kind, atMost: int32(req.AtMost), //nolint:gosec // at most 1024
 		lease: req.TTL, fixed: t.fixed, ambiguous: rep.Ambiguous,
 		sent: sent, ahead: ahead, renewAt: sent.Add(req.TTL / 3),
 		token: rep.Token, number: rep.Number, base: rep.Token, room: rep.Room, replied: now, began: now, contended: rest != "",
 	}
-	if own.seq&attentive != 0 && acq.hinted != 0 && acq.hinted >= t.sent {
+	if own.seq&attentive != 0 && acq.tries.hinted != 0 && acq.tries.hinted >= t.sent {
 		own.hint = now // its event may have happened before the reply came
 	}
-	if acq.unwatch == nil && l.asking == 0 && (!acq.contended || req.Kind != driver.Permit) {
+	if acq.unwatch == nil && l.asking() == 0 && (!acq.refusal.contended || req.Kind != driver.Permit) {
 		l.forgetAcquisition()
 	} else {
 		acq.got()
@@ -314,11 +314,11 @@ func (l *lock) granted(
 		return
 	}
 	l.own, l.phase = own, held
-	l.gone.ends(now)
+	l.away.ends(now)
 	if w != nil && req.Line == driver.OneWaiter {
 		w.token = 0 // the grant has told the store that it waits no more
 	}
-	switch first := l.first; {
+	switch first := l.waiters.first; {
 	case first == nil, own.number != 0 && w == nil, !own.suits(first.Terms):
 		l.giveUp(own, fx) // the caller that asked for this lease has left
 		return
@@ -329,32 +329,4 @@ func (l *lock) granted(
 		fx.more = 1
 	}
 	fx.schedule = own
-}
-
-// acquisition returns the lock's acquisition, a new one if it has none. Called with
-// the shard's mutex held.
-func (l *lock) acquisition() *acquisition {
-	if l.acq != nil {
-		return l.acq
-	}
-	sh := l.shard
-	if n := len(sh.spare); n > 0 {
-		l.acq = sh.spare[n-1]
-		sh.spare = sh.spare[:n-1]
-	} else {
-		l.acq = new(acquisition)
-	}
-	return l.acq
-}
-
-// maxSpare is how many acquisitions a shard keeps for its next keys.
-const maxSpare = 16
-
-// forgetAcquisition gives the acquisition up. Called with the shard's mutex held.
-func (l *lock) forgetAcquisition() {
-	if sh := l.shard; len(sh.spare) < maxSpare {
-		*l.acq = acquisition{}
-		sh.spare = append(sh.spare, l.acq)
-	}
-	l.acq = nil
 }

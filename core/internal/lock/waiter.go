@@ -154,3 +154,88 @@ func (w *Waiter) lostError() error {
 	}
 	return fmt.Errorf("%w: %q", ErrLost, w.lock.key)
 }
+
+// queue has the waiters of a lock, first in, first out. Only the first waiter talks to the store,
+// on its own goroutine. Where several permits may be free, the waiters after it do so at the same
+// time (permits.go).
+//
+// Invariant: n is the number of waiters, alone the number of those that want the lock for
+// themselves, and each waiter is in the state waiting.
+type queue struct {
+	first *Waiter // its prev is the last
+	n     int32
+	alone int32
+}
+
+// last is the last waiter of a queue that is not empty.
+func (q *queue) last() *Waiter { return q.first.prev }
+
+// push puts a waiter at the end.
+func (q *queue) push(w *Waiter) {
+	if q.first == nil {
+		q.first = w
+	} else {
+		w.prev = q.last()
+		w.prev.next = w
+	}
+	q.first.prev = w
+	q.n++
+	if !w.Terms.Kind.Place() {
+		q.alone++
+	}
+}
+
+// pushFirst puts a waiter before all others, which wants the lock for itself.
+func (q *queue) pushFirst(w *Waiter) {
+	first := q.first
+	if first == nil {
+		q.push(w)
+		return
+	}
+	w.next, w.prev = first, first.prev
+	first.prev, q.first = w, w
+	q.n++
+	q.alone++
+}
+
+// remove takes a waiter out.
+func (q *queue) remove(w *Waiter) {
+	if w == q.first {
+		q.first = w.next
+	} else {
+		w.prev.next = w.next
+	}
+	if w.next != nil {
+		w.next.prev = w.prev
+	} else if q.first != nil {
+		q.first.prev = w.prev
+	}
+	w.prev, w.next = nil, nil
+	q.n--
+	if !w.Terms.Kind.Place() {
+		q.alone--
+	}
+}
+
+// wakeup is what wakes a waiter.
+type wakeup int8
+
+const (
+	// lookAgain: something has changed that concerns it.
+	lookAgain wakeup = iota
+	// handedOff: it holds the lock. It is the last wakeup that a waiter gets.
+	handedOff
+)
+
+// wake wakes a waiter. One wakeup in the channel is enough, since after it the waiter
+// looks at everything; a waiter that has not slept yet, and has no channel, looks before
+// it does.
+func wake(c chan wakeup, how wakeup) {
+	if c == nil {
+		return
+	}
+	select {
+	case c <- how:
+	default:
+	}
+}

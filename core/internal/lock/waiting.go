@@ -10,29 +10,6 @@ import (
 	"github.com/interlock-go/interlock/core/internal/clock"
 )
 
-// wakeup is what wakes a waiter.
-type wakeup int8
-
-const (
-	// lookAgain: something has changed that concerns it.
-	lookAgain wakeup = iota
-	// handedOff: it holds the lock. It is the last wakeup that a waiter gets.
-	handedOff
-)
-
-// wake wakes a waiter. One wakeup in the channel is enough, since after it the waiter
-// looks at everything; a waiter that has not slept yet, and has no channel, looks before
-// it does.
-func wake(c chan wakeup, how wakeup) {
-	if c == nil {
-		return
-	}
-	select {
-	case c <- how:
-	default:
-	}
-}
-
 // newWakeup returns a channel to sleep on.
 func (t *Table) newWakeup() chan wakeup {
 	if c, ok := t.wakeups.Get().(chan wakeup); ok {
@@ -87,7 +64,7 @@ func (t *Table) Acquire(ctx context.Context, w *Waiter, key string, now, deadlin
 		case err != nil:
 		case w.state == granted:
 			s.action = finish
-		case deadline == 0 && w.Terms.Line == driver.InTurn && (l.phase != acquiring || l.first != w && l.nextToAsk() != w):
+		case deadline == 0 && w.Terms.Line == driver.InTurn && (l.phase != acquiring || l.waiters.first != w && l.nextToAsk() != w):
 			w.wakeup = t.newWakeup() // it sleeps; the clock need not be read
 		default:
 			if now == 0 {
@@ -195,8 +172,8 @@ func (t *Table) leave(ctx context.Context, w *Waiter, err error) error {
 	w.lock.shard.event(w.lock, func(fx *effects) {
 		if err == nil {
 			err = ended(ctx, w.lock.key)
-			if acq := w.lock.acq; acq != nil && acq.failed != nil {
-				err = fmt.Errorf("%w; the last try: %w", err, acq.failed) // the lock may be free
+			if acq := w.lock.acq; acq != nil && acq.outage.why != nil {
+				err = fmt.Errorf("%w; the last try: %w", err, acq.outage.why) // the lock may be free
 			}
 		}
 		hasIt, err = w.lock.abandon(w, err, fx)

@@ -322,7 +322,7 @@ func (own *ownership) confirmed(r renewal, now clock.Instant, ahead time.Duratio
 	if own.holder != nil {
 		return
 	}
-	if own.lock.first == nil || !own.handOff(now, ahead, fx) {
+	if own.lock.waiters.first == nil || !own.handOff(now, ahead, fx) {
 		own.lock.giveUp(own, fx)
 	}
 	if fx.handed != nil {
@@ -350,13 +350,13 @@ func (own *ownership) lose(reason Reason, cause error, now clock.Instant, fx *ef
 	l.retire(own, false, fx)
 	fx.orphan = own.leftInStore(reason, now)
 	if l.acq != nil {
-		l.acq.tryAt = 0
+		l.acq.next.tryAt = 0
 	}
 	switch {
 	case !own.kind.Place():
 		l.proceed(fx)
-	case l.phase == acquiring && l.asking == 0:
-		fx.look = l.first
+	case l.phase == acquiring && l.asking() == 0:
+		fx.look = l.waiters.first
 	}
 	for w := own.holder; w != nil; {
 		next := w.next

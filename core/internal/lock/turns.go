@@ -1,0 +1,123 @@
+package lock
+
+import (
+	"strings"
+	"time"
+
+	"github.com/interlock-go/interlock/core/driver"
+)
+
+// turn is when a locker may try that waits with others.
+type turn struct {
+	named  bool          // it is in the list
+	before int           // so many turns come before its own
+	begins time.Duration // as long as the lockers before it may take
+	rest   string        // the list without the lockers that have been passed over
+}
+
+// turnIn finds the turn of a locker in a list. A locker that is not in it comes after all
+// of them. An empty list says nothing about any locker.
+//
+// Lockers that want places, and stand together, have one turn. So a locker that wants a
+// place passes over no other.
+//
+// No turn begins later than the store keeps the lock: processes at the head of the list that
+// have died do not add up.
+func turnIn(list, id string, kind driver.Kind) (t turn) {
+	if list == "" {
+		return turn{named: true}
+	}
+	together := time.Duration(-1) // the patience of the places right before, if there are any
+	kept := reserved(list)
+	t.rest = list
+	for n := 0; t.rest != ""; n++ {
+		var entry string
+		entry, t.rest, _ = strings.Cut(t.rest, ",")
+		name, patience := driver.CutPatience(entry)
+		if kept && n >= driver.KeptFor {
+			patience = 0
+		}
+		if t.before == 0 && driver.TakesOffers(entry) {
+			patience = max(patience, driver.OfferLasts) // it has been offered the lock
+		}
+		name, place := strings.CutPrefix(name, "+")
+		if name == id {
+			if place && together >= 0 {
+				t.before--
+				t.begins -= together
+			}
+			if kind.Place() {
+				t.rest = without(list, id)
+			}
+			t.named = true
+			return t
+		}
+		if place && together >= 0 {
+			patience = max(patience-together, 0) // they go together: the longest counts
+			together += patience
+		} else {
+			t.before++
+			together = patience
+		}
+		t.begins += patience
+		if !place {
+			together = -1
+		}
+	}
+	return t
+}
+
+// farthest returns the greatest patience in a list.
+func farthest(list string) (most time.Duration) {
+	for entry := range strings.SplitSeq(list, ",") {
+		_, patience := driver.CutPatience(entry)
+		most = max(most, patience)
+	}
+	return most
+}
+
+// reserved reports whether the store keeps the lock for the first of a list that a release
+// has called.
+func reserved(list string) bool {
+	first, _, _ := strings.Cut(list, ",")
+	return strings.Contains(first, "~")
+}
+
+// without returns a list of waiting lockers minus a name.
+func without(list, id string) string {
+	var left []string
+	for entry := range strings.SplitSeq(list, ",") {
+		if name, _ := driver.CutPatience(entry); strings.TrimPrefix(name, "+") != id {
+			left = append(left, entry)
+		}
+	}
+	return strings.Join(left, ",")
+}
+
+// mayHave reports whether a place that became free is for this locker: it is among the
+// first of the list, and all of these want places.
+func mayHave(s driver.Signal, id string) bool {
+	left := s.Now
+	for entry := range strings.SplitSeq(s.Next, ",") {
+		name, _ := driver.CutPatience(entry)
+		name, place := strings.CutPrefix(name, "+")
+		if !place || left == 0 {
+			return false
+		}
+		if name == id {
+			return true
+		}
+		left--
+	}
+	return false
+}
+
+// exclusiveIn reports whether a locker of a list wants the lock for itself.
+func exclusiveIn(list string) bool {
+	for name := range strings.SplitSeq(list, ",") {
+		if name != "" && name[0] != '+' {
+			return true
+		}
+	}
+	return false
+}
