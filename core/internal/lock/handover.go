@@ -18,8 +18,8 @@ import (
 //
 // A caller that brings the ticket does not join the queue, since the lock is held by the ticket and
 // no caller in the queue can get it. Its request goes out beside the request of the first waiter. The
-// grant makes this process the owner. What the process knew before may be older or newer: the
-// tokens decide.
+// grant makes this process the owner, and tries that are on their way then are for no caller any
+// more (disown). A release that is on its way, or a hold, may be older or newer: the tokens decide.
 
 // HandOver ends the hold of w without giving the lock up: the store keeps it for the owner to, for ttl,
 // and returns the token of that owner. refuse, unless nil, says that the hold goes on, since it cannot
@@ -230,6 +230,7 @@ func (l *lock) takes(own *ownership, w *Waiter, now clock.Instant, fx *effects) 
 		for _, place := range slices.Clone(l.places.held()) {
 			place.lose(TakenOver, driver.ErrNotOwner, now, fx) // likewise
 		}
+		l.disown()
 	}
 	fx.schedule, fx.more = own, 1
 	if own.kind.Place() {
@@ -248,4 +249,20 @@ func (l *lock) takes(own *ownership, w *Waiter, now clock.Instant, fx *effects) 
 	own.hold(w, own.token, now, fx)
 	fx.handed = nil // it is awake
 	return nil
+}
+
+// disown leaves the tries on their way to the requests that sent them. The store has refused these
+// tries, or will, or the grant was lost before the lock was taken over: no caller here can get
+// the lock by them. A sender that still waits looks at the lock again when it has the outcome.
+func (l *lock) disown() {
+	if l.asking() == 0 {
+		return
+	}
+	for w := l.waiters.first; w != nil; w = w.next {
+		if w.marks&asking != 0 && w.Terms.Wait == 0 {
+			w.marks |= refused | waited // its own process has the lock now
+		}
+		w.marks &^= asking
+	}
+	l.acq = &acquisition{unwatch: l.acq.unwatch}
 }

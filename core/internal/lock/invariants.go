@@ -24,7 +24,7 @@ func (l *lock) valid() error {
 	for _, group := range [][]rule{
 		acq.tries.rules(asking), acq.refusal.rules(), acq.outage.rules(), acq.next.rules(), acq.offer.rules(), l.listing.rules(),
 		{
-			{"no try is on its way for an idle lock", acq.tries.n == 0 || l.phase != idle},
+			{"tries are on their way only while the lock is acquired", acq.tries.n == 0 || l.phase == acquiring},
 			{"an idle lock has no waiter", l.phase != idle || l.waiters.first == nil},
 			{"a lock is acquired for a waiter, or for a stray", l.phase != acquiring || l.waiters.first != nil || acq.tries.n > 0},
 			{"an owner is there while the lock is held or released", (own != nil) == (l.phase == held || l.phase == releasing)},

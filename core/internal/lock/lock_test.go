@@ -731,3 +731,63 @@ func TestNoWaiterMayAskForAPermitWhileTheProcessHasTheLock(t *testing.T) {
 		t.Error("a waiter may ask while the process has the lock")
 	}
 }
+
+// While a caller held the lock that it had taken over, tries of callers before it counted, and each
+// answer had to be told from the answers to tries of a lock that is acquired.
+func TestATryThatATakeOverHasPassedIsForNoCaller(t *testing.T) {
+	for name, c := range map[string]struct {
+		a        answer
+		wait     time.Duration
+		orphaned bool
+		want     action
+	}{
+		"granted before":       {answer{Reply: driver.Reply{Granted: true, Token: 1}}, -1, true, sleep},
+		"granted later":        {answer{Reply: driver.Reply{Granted: true, Token: 9}}, -1, true, sleep},
+		"refused":              {answer{Reply: driver.Reply{Holder: "other:1", TTL: time.Second}}, -1, false, sleep},
+		"refused, no wait":     {answer{Reply: driver.Reply{Holder: "other:1", TTL: time.Second}}, 0, false, leave},
+		"unknown":              {answer{Reply: driver.Reply{Ambiguous: true}, err: driver.ErrUnavailable}, -1, true, sleep},
+		"not ready, and known": {answer{err: driver.ErrNotReady}, -1, false, sleep},
+	} {
+		t.Run(name, func(t *testing.T) {
+			table := NewTable(nil, time.Second, 10)
+			l := &lock{shard: &table.shards[0], key: "k"}
+			l.shard.locks["k"] = l
+			now := table.Clock.Now()
+			event := func(f func(fx *effects)) (fx effects) {
+				f(&fx)
+				if err := l.valid(); err != nil {
+					t.Fatal(err)
+				}
+				return fx
+			}
+			terms := &Terms{Lease: 3 * time.Second, Wait: c.wait}
+			waits, taker := &player{Waiter: Waiter{Terms: terms}}, &Waiter{Terms: &Terms{Lease: 3 * time.Second}}
+			var s step
+			event(func(fx *effects) {
+				if err := l.join(&waits.Waiter, now, 0, fx); err != nil {
+					t.Fatal(err)
+				}
+				s = l.look(&waits.Waiter, now, 0, fx)
+			})
+			own := &ownership{lock: l, seq: 77, lease: 3 * time.Second, sent: now, token: 5, base: 5}
+			event(func(fx *effects) {
+				taker.lock = l
+				if err := l.takes(own, taker, now, fx); err != nil {
+					t.Fatal(err)
+				}
+			})
+			c.a.Sent = table.Clock.Time(now)
+			fx := event(func(fx *effects) { l.answered(now, s.try, &waits.Waiter, c.a, fx) })
+			if fx.orphan != nil != c.orphaned {
+				t.Errorf("the reaper gets %v; want an owner: %v", fx.orphan, c.orphaned)
+			}
+			if l.own != own || own.over || taker.state != granted {
+				t.Errorf("the caller that took the lock over has lost it: %+v", own)
+			}
+			event(func(fx *effects) { s = l.look(&waits.Waiter, now, 0, fx) })
+			if s.action != c.want {
+				t.Errorf("the sender of the try then does %d, want %d", s.action, c.want)
+			}
+		})
+	}
+}

@@ -21,6 +21,7 @@ const inTheDark = 5 * time.Second
 // that sent it: if that one leaves, the next takes the grant.
 type try struct {
 	lock    *lock
+	acq     *acquisition          // that counts it; once it is another than the lock's, the try is for no caller
 	sender  *Waiter               // has the mark asking while the try is on its way, unless it has left
 	request driver.AcquireRequest // unchanged while it is on its way
 	seq     uint64                // of its owner
@@ -58,7 +59,7 @@ func (l *lock) try(w *Waiter, now, deadline clock.Instant) *try {
 	w.attempts = max(w.attempts, w.attempts+1)
 	w.marks = w.marks&^(refused|blind) | asking
 	*t = try{
-		lock: l, sender: w, busy: true, seq: seq, fixed: w.Terms.Fixed, blind: l.places != nil && l.places.releases > 0,
+		lock: l, acq: acq, sender: w, busy: true, seq: seq, fixed: w.Terms.Fixed, blind: l.places != nil && l.places.releases > 0,
 		doubted: l.listing.leaving > 0,
 		sent:    now, heard: acq.signals.n,
 		request: driver.AcquireRequest{
@@ -138,6 +139,14 @@ func (t *try) late(rep driver.Reply, err error) { t.done(nil, answer{Reply: rep,
 // then, or has failed. A sender that is about to leave may still have the mark.
 func (l *lock) answered(now clock.Instant, t *try, w *Waiter, a answer, fx *effects) {
 	acq := l.acq
+	if t.acq != acq {
+		// A caller has taken the lock over meanwhile (handover.go).
+		l.listing.in = l.listing.in || a.Listed
+		if a.Granted || a.Ambiguous {
+			l.abandonOwner(t, fx)
+		}
+		return
+	}
 	acq.tries.n--
 	t.busy = false
 	if t.sender.marks&asking != 0 {
@@ -195,10 +204,10 @@ func (l *lock) answered(now clock.Instant, t *try, w *Waiter, a answer, fx *effe
 	case !a.Granted:
 		known := acq.refusal.contended
 		l.refused(now, t, w, a, rest)
-		if a.Token > l.acq.offer.anchor.token && l.own == nil && a.Holder == l.shard.table.owner(uint64(a.Token)) { //nolint:gosec // a token is positive
-			l.acq.offer.pending = offer{a.Token, true} // to this process, but the message is late or lost
+		if a.Token > acq.offer.anchor.token && a.Holder == l.shard.table.owner(uint64(a.Token)) { //nolint:gosec // a token is positive
+			acq.offer.pending = offer{a.Token, true} // to this process, but the message is late or lost
 		} else {
-			l.acq.offer.answered(a.Token, sent, ahead)
+			acq.offer.answered(a.Token, sent, ahead)
 		}
 		if t.listed() {
 			l.wanted(fx)
@@ -212,14 +221,7 @@ func (l *lock) answered(now clock.Instant, t *try, w *Waiter, a answer, fx *effe
 		l.abandonOwner(t, fx)
 		reusable = false
 		acq.retry(now, fmt.Errorf("%w: %w", driver.ErrUnavailable, errTooLate))
-	case l.own != nil && a.Token < l.own.token:
-		// A caller of this process has taken the lock over meanwhile: this grant was lost before.
-		l.abandonOwner(t, fx)
-		reusable = false
 	default:
-		if l.phase == held { // it had taken the lock over, and lost it before this grant
-			l.own.lose(TakenOver, driver.ErrNotOwner, now, fx)
-		}
 		l.granted(now, sent, ahead, t, w, a.Reply, rest, fx)
 		return
 	}
@@ -229,7 +231,7 @@ func (l *lock) answered(now clock.Instant, t *try, w *Waiter, a answer, fx *effe
 	if acq.offer.pending.token != 0 {
 		l.dealPending(now, fx)
 	}
-	if l.phase == acquiring { // else a caller has taken the lock over
+	if l.phase == acquiring { // else the pending offer gave the lock to a caller
 		l.proceed(fx)
 	}
 }
