@@ -24,7 +24,7 @@ var layers = []layer{
 	},
 	{
 		"./core/fleet",
-		[]string{"./core/driver", "./core/internal/...", "github.com/redis/go-redis/v9/..."},
+		[]string{"./core/driver", "./core/idempotency/record", "./core/internal/...", "github.com/redis/go-redis/v9/..."},
 		"what tools read is the store's layout in Redis, and knows nothing of requests",
 	},
 	{
