@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/interlock-go/interlock/core/fleet"
+	operator "github.com/interlock-go/interlock/core/fleet"
 )
 
 // An operator sees each record once, in pages, and from the last seen on.
@@ -15,7 +15,7 @@ func TestRecordsAreListedByStateAndAgeFromACursorOn(t *testing.T) {
 	t.Parallel()
 	db, _ := tables(t)
 	store := newStore(t, db)
-	f, err := fleet.On(store)
+	f, err := operator.On(store)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -29,19 +29,19 @@ func TestRecordsAreListedByStateAndAgeFromACursorOn(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, c := range []struct {
-		q    fleet.RecordQuery
+		q    operator.RecordQuery
 		want map[string]int
 	}{
-		{fleet.RecordQuery{}, map[string]int{
-			fleet.RecordCompleted: many / 4, fleet.RecordUnknown: many / 4, fleet.RecordLapsed: many / 4,
-			fleet.RecordInFlight: many / 8, fleet.RecordHandedOver: many / 8,
+		{operator.RecordQuery{}, map[string]int{
+			operator.RecordCompleted: many / 4, operator.RecordUnknown: many / 4, operator.RecordLapsed: many / 4,
+			operator.RecordInFlight: many / 8, operator.RecordHandedOver: many / 8,
 		}},
-		{fleet.RecordQuery{States: []string{fleet.RecordUnknown}}, map[string]int{fleet.RecordUnknown: many / 4}},
-		{fleet.RecordQuery{States: []string{fleet.RecordHandedOver}}, map[string]int{fleet.RecordHandedOver: many / 8}},
-		{fleet.RecordQuery{Older: time.Hour, States: []string{fleet.RecordUnknown, fleet.RecordInFlight}}, map[string]int{fleet.RecordUnknown: many / 4}},
-		{fleet.RecordQuery{Older: 3 * time.Hour}, map[string]int{}},
-		{fleet.RecordQuery{After: "r1196"}, map[string]int{
-			fleet.RecordUnknown: 1, fleet.RecordLapsed: 1, fleet.RecordInFlight: 1, fleet.RecordCompleted: 1,
+		{operator.RecordQuery{States: []string{operator.RecordUnknown}}, map[string]int{operator.RecordUnknown: many / 4}},
+		{operator.RecordQuery{States: []string{operator.RecordHandedOver}}, map[string]int{operator.RecordHandedOver: many / 8}},
+		{operator.RecordQuery{Older: time.Hour, States: []string{operator.RecordUnknown, operator.RecordInFlight}}, map[string]int{operator.RecordUnknown: many / 4}},
+		{operator.RecordQuery{Older: 3 * time.Hour}, map[string]int{}},
+		{operator.RecordQuery{After: "r1196"}, map[string]int{
+			operator.RecordUnknown: 1, operator.RecordLapsed: 1, operator.RecordInFlight: 1, operator.RecordCompleted: 1,
 		}},
 	} {
 		got, seen := map[string]int{}, map[string]bool{}
@@ -59,10 +59,10 @@ func TestRecordsAreListedByStateAndAgeFromACursorOn(t *testing.T) {
 		}
 	}
 	r, err := f.RecordByID(t.Context(), "r0004")
-	if err != nil || r.State != fleet.RecordCompleted || r.Protocol != "http" || r.Status != 137 || r.Size != 8 {
+	if err != nil || r.State != operator.RecordCompleted || r.Protocol != "http" || r.Status != 137 || r.Size != 8 {
 		t.Errorf("%+v, %v; want the answer's protocol, status and size", r, err)
 	}
-	if r, err = f.RecordByID(t.Context(), "none"); err != nil || r.State != fleet.RecordNone {
+	if r, err = f.RecordByID(t.Context(), "none"); err != nil || r.State != operator.RecordNone {
 		t.Errorf("%+v, %v; want no record", r, err)
 	}
 }
