@@ -159,6 +159,10 @@ func (g *Guard) parse(template string, c *config) error {
 // templates, joined with commas.
 func (g *Guard) Name() string { return g.config.name }
 
+// Waits reports whether a request may wait for its lock ([Wait]). Consumers that must not wait
+// refuse such a rule at registration.
+func (g *Guard) Waits() bool { return g.locker != nil && g.config.terms.Wait != 0 }
+
 // Observer returns the observer of the locker of the guard ([WithObserver]), or nil. A rule of
 // [Fenced] has no locker.
 func (g *Guard) Observer() observe.Observer {

@@ -197,7 +197,7 @@ for mod in */go.mod cmd/*/go.mod examples/*/go.mod trust/*/go.mod; do
 	detector=$race
 	# They have no goroutine and no mutex of their own. Without the detector their tests are
 	# linked from what the linter has compiled.
-	case $dir in asynqlock | mcplock | watermilllock) detector= ;; esac
+	case $dir in asynqlock | gocronlock | mcplock | riverlock | watermilllock) detector= ;; esac
 	say "cd $dir && go test $detector $* ./..."
 	(cd "$dir" && go test $detector "$@" ./...)
 done

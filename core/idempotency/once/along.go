@@ -21,8 +21,8 @@ const (
 	TraceState  = "tracestate"
 )
 
-// Along is what goes with a message to its consumer. watermilllock.Carry and asynqlock.NewTask
-// take it. The zero value is nothing.
+// Along is what goes with a message to its consumer. watermilllock.Carry, asynqlock.NewTask
+// and riverlock.Carry take it. The zero value is nothing.
 type Along struct {
 	// Lock is the ticket of a lock. A rule of the consumer that needs this lock goes on with it
 	// ([core.WithTicket]).
