@@ -6,7 +6,6 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"log/slog"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -14,7 +13,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/interlock-go/interlock/cmd/interlock/internal/run"
-	"github.com/interlock-go/interlock/core/fleet"
 	"github.com/interlock-go/interlock/internal/display"
 )
 
@@ -35,12 +33,12 @@ type command struct {
 	// wrongLine, unless zero, is the exit code for a wrong command line in place of
 	// exitUsage.
 	wrongLine int
-	// brief says that the command asks little, and is to end soon where Redis does not
+	// brief says that the command asks little, and is to end soon where the server does not
 	// answer.
 	brief bool
 	// lists, unless empty, is a first argument that makes the command read much.
 	lists string
-	// offline says that the command needs no Redis, and takes no flags for it.
+	// offline says that the command needs no server, and takes no flags for it.
 	offline bool
 	// words are the first arguments that completion offers.
 	words []string
@@ -59,7 +57,7 @@ type call struct {
 	conn   *connection
 	json   bool
 	action action
-	rdb    redis.UniversalClient // of fleet
+	rdb    redis.UniversalClient // of fleet, on Redis
 	close  func()                // of fleet
 
 	stdout, stderr io.Writer
@@ -191,27 +189,9 @@ func (c *call) onlyKey() (string, error) {
 	return c.key()
 }
 
-// fleet opens the [fleet.Fleet], which reads and repairs the locks. Its connections end with
-// the call.
-func (c *call) fleet(opts ...fleet.Option) (*fleet.Fleet, error) {
-	rdb, err := c.conn.open()
-	if err != nil {
-		return nil, err
-	}
-	c.rdb = rdb
-	log := slog.New(slog.NewTextHandler(c.stderr, nil))
-	f, err := fleet.New(rdb, append([]fleet.Option{fleet.Prefix(c.conn.prefix), fleet.Logger(log)}, opts...)...)
-	if err != nil {
-		_ = rdb.Close()
-		return nil, &exitError{exitUsage, err}
-	}
-	c.close = func() { _, _ = f.Close(), rdb.Close() }
-	return f, nil
-}
-
 // help prints the list of commands, and the flags of the connection.
 func (c *call) help(w io.Writer, global *flag.FlagSet) {
-	_, _ = fmt.Fprint(w, "interlock shows and repairs locks in Redis.\n\nusage: interlock [flags] COMMAND [flags] [arguments]\n\ncommands:\n")
+	_, _ = fmt.Fprint(w, "interlock shows and repairs locks in Redis and PostgreSQL.\n\nusage: interlock [flags] COMMAND [flags] [arguments]\n\ncommands:\n")
 	tab := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	for _, cmd := range commands {
 		_, _ = fmt.Fprintf(tab, "  %s\t%s\n", strings.TrimSpace(cmd.name+" "+cmd.args), cmd.short)

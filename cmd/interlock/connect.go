@@ -14,9 +14,10 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// connection is how the tool reaches Redis.
+// connection is how the tool reaches the server.
 type connection struct {
 	url, addr, sentinel, sentinelUser, user, prefix string
+	postgres, etcd, zookeeper                       string // unless empty, in place of Redis
 	cluster                                         bool
 	db                                              int
 	tls                                             bool
@@ -27,15 +28,19 @@ type connection struct {
 
 const connectionHelp = `Passwords come from the environment, where other users of the machine cannot read them:
 INTERLOCK_PASSWORD, and INTERLOCK_SENTINEL_PASSWORD for the sentinels. INTERLOCK_URL, INTERLOCK_ADDR,
-INTERLOCK_USER, INTERLOCK_SENTINEL, INTERLOCK_SENTINEL_USER, INTERLOCK_PREFIX, INTERLOCK_SERVERNAME, INTERLOCK_CACERT, INTERLOCK_CERT
-and INTERLOCK_CERT_KEY (-key) are the defaults of their flags, and so are INTERLOCK_CLUSTER=1 and INTERLOCK_TLS=1; INTERLOCK_URL may
-have a password in it.
+INTERLOCK_POSTGRES, INTERLOCK_ETCD, INTERLOCK_ZOOKEEPER, INTERLOCK_USER, INTERLOCK_SENTINEL, INTERLOCK_SENTINEL_USER, INTERLOCK_PREFIX, INTERLOCK_SERVERNAME, INTERLOCK_CACERT, INTERLOCK_CERT
+and INTERLOCK_CERT_KEY (-key) are the defaults of their flags, and so are INTERLOCK_CLUSTER=1 and INTERLOCK_TLS=1; INTERLOCK_URL and INTERLOCK_POSTGRES may
+have a password in them.
 `
+
+// defaultPrefix is the prefix of the stores.
+const defaultPrefix = "interlock"
 
 // fromEnvironment returns the defaults.
 func fromEnvironment(env func(string) string) *connection {
 	c := &connection{
 		url: env("INTERLOCK_URL"), addr: env("INTERLOCK_ADDR"), user: env("INTERLOCK_USER"), prefix: env("INTERLOCK_PREFIX"),
+		postgres: env("INTERLOCK_POSTGRES"), etcd: env("INTERLOCK_ETCD"), zookeeper: env("INTERLOCK_ZOOKEEPER"),
 		password:     env("INTERLOCK_PASSWORD"),
 		sentinelUser: env("INTERLOCK_SENTINEL_USER"), sentinelPassword: env("INTERLOCK_SENTINEL_PASSWORD"),
 		sentinel: env("INTERLOCK_SENTINEL"), serverName: env("INTERLOCK_SERVERNAME"),
@@ -48,7 +53,7 @@ func fromEnvironment(env func(string) string) *connection {
 	}
 	c.cluster, c.tls = set("INTERLOCK_CLUSTER"), set("INTERLOCK_TLS")
 	if c.prefix == "" {
-		c.prefix = "interlock"
+		c.prefix = defaultPrefix
 	}
 	return c
 }
@@ -59,12 +64,16 @@ func (c *connection) define(fs *flag.FlagSet) {
 	fs.Func("url", "`redis://[user@]host:port[/db]` or rediss://, with the parameters of go-redis's ParseURL",
 		func(s string) error { c.url = s; return nil })
 	fs.StringVar(&c.addr, "addr", c.addr, "`host[:port]`, or several with commas: nodes of a Cluster, or sentinels; 127.0.0.1:6379 if neither it nor -url is given")
+	fs.Func("postgres", "the locks are in PostgreSQL: `postgres://[user@]host[:port]/database`, or key=value pairs, as libpq has them",
+		func(s string) error { c.postgres = s; return nil })
+	fs.StringVar(&c.etcd, "etcd", c.etcd, "for run: the lock is in etcd: `host:port` of its members, with commas")
+	fs.StringVar(&c.zookeeper, "zookeeper", c.zookeeper, "for run: the lock is in ZooKeeper: `host:port` of its servers, with commas")
 	fs.BoolVar(&c.cluster, "cluster", c.cluster, "the addresses are nodes of a Redis Cluster")
 	fs.StringVar(&c.sentinel, "sentinel", c.sentinel, "the addresses are sentinels, and the master has this `name`")
 	fs.StringVar(&c.sentinelUser, "sentinel-user", c.sentinelUser, "`name` of the user of the sentinels")
-	fs.StringVar(&c.user, "user", c.user, "`name` of the Redis user")
+	fs.StringVar(&c.user, "user", c.user, "`name` of the user of Redis, etcd or ZooKeeper (digest)")
 	fs.IntVar(&c.db, "db", c.db, "`number` of the database")
-	fs.StringVar(&c.prefix, "prefix", c.prefix, "`text` with which the names of keys begin (redisstore.Prefix)")
+	fs.StringVar(&c.prefix, "prefix", c.prefix, "`text` with which the names of keys begin (Prefix of the store; interlock_ of the tables in PostgreSQL)")
 	fs.BoolVar(&c.tls, "tls", c.tls, "connect with TLS")
 	fs.StringVar(&c.serverName, "servername", c.serverName, "`name` in the servers' certificate, if it is not the host of their address; implies -tls")
 	fs.StringVar(&c.caCert, "cacert", c.caCert, "`file` with the certificates that sign the servers'; implies -tls")
@@ -174,34 +183,43 @@ var errURL = errors.New("-url cannot be read; it is redis://[user[:password]@]ho
 
 // secure adds the settings of TLS.
 func (c *connection) secure(o *redis.UniversalOptions) error {
+	config, err := c.security(o.TLSConfig)
+	if config != nil {
+		o.TLSConfig = config
+	}
+	return err
+}
+
+// security is the configuration of TLS, on the base of another one; nil if there is no TLS.
+func (c *connection) security(base *tls.Config) (*tls.Config, error) {
 	if (c.cert == "") != (c.key == "") {
-		return errors.New("-cert and -key go together")
+		return nil, errors.New("-cert and -key go together")
 	}
 	if !c.tls && c.serverName == "" && c.caCert == "" && c.cert == "" {
-		return nil
+		return base, nil
 	}
-	if o.TLSConfig == nil {
-		o.TLSConfig = &tls.Config{MinVersion: tls.VersionTLS12}
+	if base == nil {
+		base = &tls.Config{MinVersion: tls.VersionTLS12}
 	}
 	if c.serverName != "" {
-		o.TLSConfig.ServerName = c.serverName
+		base.ServerName = c.serverName
 	}
 	if c.caCert != "" {
 		pem, err := os.ReadFile(c.caCert)
 		if err != nil {
-			return fmt.Errorf("-cacert: %w", err)
+			return nil, fmt.Errorf("-cacert: %w", err)
 		}
-		o.TLSConfig.RootCAs = x509.NewCertPool()
-		if !o.TLSConfig.RootCAs.AppendCertsFromPEM(pem) {
-			return fmt.Errorf("-cacert: %s has no certificate in PEM form", c.caCert)
+		base.RootCAs = x509.NewCertPool()
+		if !base.RootCAs.AppendCertsFromPEM(pem) {
+			return nil, fmt.Errorf("-cacert: %s has no certificate in PEM form", c.caCert)
 		}
 	}
 	if c.cert != "" {
 		pair, err := tls.LoadX509KeyPair(c.cert, c.key)
 		if err != nil {
-			return fmt.Errorf("-cert: %w", err)
+			return nil, fmt.Errorf("-cert: %w", err)
 		}
-		o.TLSConfig.Certificates = []tls.Certificate{pair}
+		base.Certificates = []tls.Certificate{pair}
 	}
-	return nil
+	return base, nil
 }

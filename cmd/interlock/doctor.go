@@ -4,7 +4,6 @@ import (
 	"context"
 	"flag"
 	"fmt"
-	"io"
 	"time"
 
 	"github.com/interlock-go/interlock/cmd/interlock/internal/show"
@@ -20,7 +19,8 @@ var doctorCommand = &command{
 Store.Check of package redisstore judges them, the difference between the clocks, the
 time of a round trip, and the rights that the Redis user lacks. Then it takes a lock
 with a random key on each master, and gives it back: a server may answer and refuse all
-locks, as with full memory. Exit code 3 if something is unsafe or missing.
+locks, as with full memory. On PostgreSQL it takes one lock, and
+gives it back. Exit code 3 if something is unsafe or missing.
 
 A note does not count as unsafe: the servers do not know whether the services ask for
 replicas (redisstore.Replicas).`,
@@ -46,7 +46,7 @@ func doctor(ctx context.Context, c *call, user string) error {
 	if err != nil {
 		return err
 	}
-	if !c.conn.cluster {
+	if c.rdb != nil && !c.conn.cluster {
 		if info, err := c.rdb.InfoMap(ctx, "cluster").Result(); err == nil && info["Cluster"]["cluster_enabled"] == "1" {
 			r.Unsafe = append(r.Unsafe, "this server is a node of a Cluster, and the others were not looked at: give -cluster")
 		}
@@ -54,7 +54,7 @@ func doctor(ctx context.Context, c *call, user string) error {
 	if c.json {
 		err = show.JSON(c.stdout, show.ReportOf(r))
 	} else {
-		err = printReport(c.stdout, &r)
+		err = c.printReport(&r)
 	}
 	if err == nil && !r.Safe() {
 		err = &exitError{code: exitNo}
@@ -63,7 +63,17 @@ func doctor(ctx context.Context, c *call, user string) error {
 }
 
 // printReport prints a report.
-func printReport(w io.Writer, r *fleet.Report) error {
+func (c *call) printReport(r *fleet.Report) error {
+	w := c.stdout
+	if c.conn.other() {
+		s := r.Servers[0]
+		_, _ = fmt.Fprintf(w, "%s: a lock was taken, renewed and released; a request took %s, the slowest %s\n",
+			display.Text(c.conn.elsewhere()), brief(s.RoundTrip), brief(s.Slowest))
+		for _, text := range r.Unsafe {
+			_, _ = fmt.Fprintf(w, "unsafe: %s\n", display.Text(text))
+		}
+		return nil
+	}
 	t := newTable(w, "SERVER", "ROLE", "VERSION", "EVICTION", "CLOCK", "ROUND TRIP", "SLOWEST")
 	for _, s := range r.Servers {
 		if s.Err != nil {

@@ -6,6 +6,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
 	"os"
 	"regexp"
@@ -18,7 +19,7 @@ import (
 	"github.com/interlock-go/interlock/core/idempotency/admin"
 	"github.com/interlock-go/interlock/core/idempotency/endpoint"
 	"github.com/interlock-go/interlock/core/idempotency/once"
-	"github.com/interlock-go/interlock/core/redisstore"
+	"github.com/interlock-go/interlock/core/idempotency/record"
 	"github.com/interlock-go/interlock/internal/display"
 )
 
@@ -32,11 +33,12 @@ var idemCommand = &command{
 quotes. With -function both belong to a function (once.Do). RECORD is the hash by which
 logs, traces and ls name a record.
 
-ls       lists the records, with -state those in a state. DOWNSTREAM KEY is what
+ls       lists the records, with -state those in a state, with -older those whose last lease
+         ended so long ago; -limit bounds it, and -after goes on. DOWNSTREAM KEY is what
          idempotency.DownstreamKey gave the handler, with the same -step: ask the service
          that had the effect for it.
 
-show     the state of the record: in-flight, lapsed, unknown, completed, unavailable,
+show     the state of the record: in-flight, handed-over (to a job with its ticket), lapsed, unknown, completed, unavailable,
          expired, damaged or none (exit code 3). Of an answer it shows status and size.
 resolve  settles a record in the state unknown, and no other (exit code 3). Find out
          first whether the request had its effect. -not-carried-out: it had none, and
@@ -48,6 +50,7 @@ forget   deletes the record, so that the next request is carried out, and what w
 ` + quoting,
 	examples: [][2]string{
 		{"idem ls -state unknown", "what an operator has to settle"},
+		{"idem ls -state unknown -older 1h -limit 100", "the hundred first of these that have ended an hour ago"},
 		{"idem show tenant-7 8e03978e-40d5-43e8-bc93-6894a57f9324", "the state of a payment"},
 		{"idem resolve tenant-7 8e03978e -not-carried-out", "the bank has not heard of it"},
 		{"idem resolve tenant-7 8e03978e -status 201 -header 'Content-Type: application/json' -body answer.json", "it was made; answer so"},
@@ -66,6 +69,9 @@ forget   deletes the record, so that the next request is carried out, and what w
 		fs.BoolVar(&o.strict, "strict", false, "resolve, ls: the endpoint is Strict, so that a lapsed record is unknown too")
 		durationVar(fs, &o.retention, "retention", 24*time.Hour, "resolve: for how `long` the answer is kept, as the endpoint's Retention")
 		fs.StringVar(&o.state, "state", "", "forget: the `state` that the record has; ls: list only records in it")
+		durationVar(fs, &o.older, "older", 0, "ls: only records whose last lease ended this `time` ago, or longer")
+		fs.IntVar(&o.limit, "limit", 0, "ls: at most this `number` of records; 0 is all")
+		fs.StringVar(&o.after, "after", "", "ls: go on after the `cursor` with which an earlier list ended")
 		fs.Func("step", "ls, show: a `step` that the handler gives to DownstreamKey; may be given again",
 			func(s string) error { o.steps = append(o.steps, s); return nil })
 		return o.run
@@ -80,7 +86,9 @@ type settling struct {
 	service               string
 	header                map[string][]string
 	steps                 []string
-	retention             time.Duration
+	retention, older      time.Duration
+	limit                 int
+	after                 string
 }
 
 func (o *settling) addHeader(s string) error {
@@ -181,30 +189,58 @@ func (o *settling) list(ctx context.Context, c *call) error {
 	if err := c.want(1, 1); err != nil {
 		return err
 	}
+	if o.limit < 0 || o.older < 0 {
+		return usageError("idem ls: -limit and -older must not be negative")
+	}
 	f, err := c.fleet()
 	if err != nil {
 		return err
 	}
-	t := newTable(c.stdout, "RECORD", "STATE", "EFFECT MARKED", "KEPT FOR", "DOWNSTREAM KEY")
-	for r, err := range f.Records(ctx) {
+	q := fleet.RecordQuery{Older: o.older}
+	if q.After, err = display.Parse(o.after); err != nil {
+		return usageError("idem ls: -after: %w", err)
+	}
+	if o.state != "" {
+		q.States = []string{o.state}
+	}
+	if o.strict && o.state == fleet.RecordUnknown {
+		q.States = append(q.States, fleet.RecordLapsed)
+	}
+	t := newTable(c.stdout, "RECORD", "STATE", "EFFECT MARKED", "ENDED", "KEPT FOR", "DOWNSTREAM KEY")
+	n, last := 0, ""
+	for r, err := range f.Records(ctx, q) {
+		if err == nil {
+			if n++; o.limit > 0 && n > o.limit {
+				_, _ = fmt.Fprintf(c.stderr, "interlock: there are more than %d: go on with -after %s\n", o.limit, shellQuoted(display.Text(last)))
+				break
+			}
+			last = r.Cursor
+		}
 		switch {
 		case err != nil && c.json:
 			return err
 		case err != nil:
 			return errors.Join(t.flush(), err)
-		case o.state != "" && r.State != o.state && (!o.strict || o.state != fleet.RecordUnknown || r.State != fleet.RecordLapsed):
 		case c.json:
 			if err := show.JSON(c.stdout, show.RecordOf(r, o.steps)); err != nil {
 				return err
 			}
 		default:
-			t.row(display.Text(r.ID), r.State, fmt.Sprint(r.Marked), left(r.Kept), r.DownstreamKey(o.steps...))
+			t.row(display.Text(r.ID), r.State, fmt.Sprint(r.Marked), ended(&r), left(r.Kept), r.DownstreamKey(o.steps...))
 		}
 	}
 	if c.json {
 		return nil
 	}
 	return t.flush()
+}
+
+// ended shows how long ago the last lease of a record ended.
+func ended(r *fleet.Record) string {
+	if r.Ended == 0 {
+		return "-"
+	}
+	return span(r.Ended) + " ago"
 }
 
 // resolution is the outcome that the flags give.
@@ -239,16 +275,15 @@ func (o *settling) resolution() (admin.Resolution, error) {
 
 // change changes the record through an engine.
 func (o *settling) change(ctx context.Context, c *call, key, result string, change func(*idempotency.Engine) error) error {
-	rdb, err := c.conn.open()
+	opened, err := c.store(slog.New(slog.NewTextHandler(c.stderr, nil)))
 	if err != nil {
 		return err
 	}
-	defer func() { _ = rdb.Close() }()
-	store, err := redisstore.New(rdb, redisstore.Prefix(c.conn.prefix))
-	if err != nil {
-		return &exitError{exitUsage, err}
+	defer opened.close()
+	store, ok := opened.Store.(record.Store)
+	if !ok {
+		return fmt.Errorf("%w: idempotency records are on Redis and PostgreSQL", fleet.ErrNotServed)
 	}
-	defer func() { _ = store.Close() }()
 	opts := []idempotency.Option{idempotency.Global(), idempotency.Retention(o.retention)}
 	if o.service != "" {
 		opts = append(opts, idempotency.Service(o.service))
@@ -288,8 +323,13 @@ func (o *settling) show(c *call, r *fleet.Record) (err error) {
 			t.row("kept for", left(r.Kept))
 			t.row("downstream key", r.DownstreamKey(o.steps...))
 		}
-		if r.State == fleet.RecordInFlight {
+		switch r.State {
+		case fleet.RecordInFlight:
 			t.row("lease left", span(r.Lease))
+		case fleet.RecordHandedOver:
+			t.row("ticket good for", span(r.Lease))
+		case fleet.RecordLapsed, fleet.RecordUnknown:
+			t.row("ended", ended(r))
 		}
 		switch {
 		case r.Sealed:

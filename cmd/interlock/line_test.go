@@ -193,11 +193,11 @@ func TestAServerThatNeverAnswers(t *testing.T) {
 	defer func(a, b time.Duration) { answersWithin, lastLook = a, b }(answersWithin, lastLook)
 	answersWithin, lastLook = 200*time.Millisecond, 200*time.Millisecond
 	for says, args := range map[string][]string{
-		"no answer from Redis in time":                      {"inspect", "k"},
-		"not known whether the grant was released":          {"release", "k", "-token", "1"},
-		"it is not known whether k is held":                 {"wait", "-timeout", "100ms", "k"},
-		"no answer from Redis in time, which is 200ms (":    {"doctor"},
-		"no answer from Redis in time, which is 200ms (loc": {"idem", "show", "p", "k"},
+		"no answer from the server in time":                      {"inspect", "k"},
+		"not known whether the grant was released":               {"release", "k", "-token", "1"},
+		"it is not known whether k is held":                      {"wait", "-timeout", "100ms", "k"},
+		"no answer from the server in time, which is 200ms (":    {"doctor"},
+		"no answer from the server in time, which is 200ms (loc": {"idem", "show", "p", "k"},
 	} {
 		r := here(append([]string{"-addr", silent.Addr().String()}, args...)...)
 		if r.code != exitFailed || r.out != "" || !strings.Contains(r.stderr, says) || strings.Count(r.stderr, "interlock:") != 1 {

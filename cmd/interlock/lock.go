@@ -24,7 +24,7 @@ var inspectCommand = &command{
 	brief: true,
 	name:  "inspect",
 	args:  "KEY|HASH",
-	short: "show all that Redis has of one lock",
+	short: "show all that the server has of one lock",
 	long: `Shows one lock: its holders, with the token and the lease of each and whether its
 process still renews, the processes that wait in the order of their turns, and the
 fence. A lock without a holder can be kept for the processes whose turn it is. Exit code 3
@@ -71,7 +71,7 @@ var hash = regexp.MustCompile(`^[0-9a-f]{16}$`)
 func isHash(key string) bool { return hash.MatchString(key) }
 
 // findHash finds the lock that is held or kept, and that logs name by a hash; or else returns none.
-func findHash(ctx context.Context, f *fleet.Fleet, hash string, none fleet.Lock) (fleet.Lock, error) {
+func findHash(ctx context.Context, f locks, hash string, none fleet.Lock) (fleet.Lock, error) {
 	for l, err := range f.Locks(ctx, "") {
 		if err != nil {
 			return none, err
@@ -116,7 +116,7 @@ func printLock(w io.Writer, l *fleet.Lock) error {
 		if h.HandedOver {
 			continue
 		}
-		t.row("  lease left", left(h.Left))
+		t.row("  lease left", leaseLeft(h))
 		renews := h.Locker.Renews()
 		if h.Locker.Listed {
 			renews += ", heard of " + span(h.Locker.Quiet) + " ago"
@@ -146,6 +146,9 @@ func printLock(w io.Writer, l *fleet.Lock) error {
 func details(l fleet.Locker) string {
 	name := process(l)
 	if !l.Listed {
+		if l.Host != "" {
+			return name
+		}
 		return name + " (not listed)"
 	}
 	if l.Version != "" {

@@ -121,7 +121,7 @@ func (o *listing) run(ctx context.Context, c *call) error {
 }
 
 // stream prints the locks as they come.
-func (o *listing) stream(ctx context.Context, f *fleet.Fleet, pattern string, c *call) error {
+func (o *listing) stream(ctx context.Context, f locks, pattern string, c *call) error {
 	const block = 200 // aligns columns
 	table := newTable(c.stdout, "KEY", "HOLDER", "TOKEN", "LEASE LEFT", "HELD FOR", "WAITERS", "HASH")
 	n, place := 0, terminal(c.stdout)
@@ -155,14 +155,14 @@ func (o *listing) stream(ctx context.Context, f *fleet.Fleet, pattern string, c 
 }
 
 // collect returns the first locks in the order, and whether there are more.
-func (o *listing) collect(ctx context.Context, c *call, f *fleet.Fleet, pattern string) (locks []fleet.Lock, more bool, err error) {
+func (o *listing) collect(ctx context.Context, c *call, f locks, pattern string) (all []fleet.Lock, more bool, err error) {
 	order := func(a, b fleet.Lock) int { return cmp.Or(orders[o.sort](&a, &b), cmp.Compare(a.Key, b.Key)) }
 	keep := func() {
-		slices.SortFunc(locks, order)
-		if len(locks) > o.limit {
+		slices.SortFunc(all, order)
+		if len(all) > o.limit {
 			more = true
-			clear(locks[o.limit:])
-			locks = locks[:o.limit]
+			clear(all[o.limit:])
+			all = all[:o.limit]
 		}
 	}
 	var failed error
@@ -178,14 +178,14 @@ func (o *listing) collect(ctx context.Context, c *call, f *fleet.Fleet, pattern 
 		}
 		read++
 		progress.read(read)
-		if locks = append(locks, l); len(locks) >= 2*o.limit+100 {
+		if all = append(all, l); len(all) >= 2*o.limit+100 {
 			keep()
 		}
 	}
-	slices.SortFunc(locks, order)
-	locks = slices.CompactFunc(locks, func(a, b fleet.Lock) bool { return a.Key == b.Key }) // SCAN may return one twice
+	slices.SortFunc(all, order)
+	all = slices.CompactFunc(all, func(a, b fleet.Lock) bool { return a.Key == b.Key }) // SCAN may return one twice
 	keep()
-	return locks, more, failed
+	return all, more, failed
 }
 
 // print prints collected locks.
@@ -206,7 +206,7 @@ func (o *listing) print(c *call, locks []fleet.Lock, more bool) error {
 }
 
 // refresh shows the list again and again. On a terminal it is shown in place.
-func (o *listing) refresh(ctx context.Context, c *call, f *fleet.Fleet, pattern string) error {
+func (o *listing) refresh(ctx context.Context, c *call, f locks, pattern string) error {
 	place := terminal(c.stdout)
 	var last bytes.Buffer
 	for {
@@ -301,7 +301,7 @@ func (o *listing) rowOf(l *fleet.Lock, short bool) []string {
 		if first.HandedOver {
 			holder = "handed over by " + holder
 		}
-		held, remains = age(first), left(first.Left)
+		held, remains = age(first), leaseLeft(first)
 	}
 	if l.Held > 1 {
 		holder += fmt.Sprintf(" and %d more", l.Held-1)
@@ -316,9 +316,11 @@ func (o *listing) rowOf(l *fleet.Lock, short bool) []string {
 	}
 }
 
-// process names the process of a locker: host/pid/service, or its id if that is all.
+// process names the process of a locker: host/pid/service, host/pid, or its id if that is all.
 func process(l fleet.Locker) string {
 	switch {
+	case !l.Listed && l.Host != "":
+		return display.Text(l.Host) + "/" + strconv.Itoa(l.PID)
 	case !l.Listed && len(l.ID) > 8:
 		return "locker " + display.Text(l.ID[:8])
 	case !l.Listed:
@@ -337,6 +339,14 @@ func left(d time.Duration) string {
 		return "never ends"
 	}
 	return span(d)
+}
+
+// leaseLeft shows the remaining lease of a holder, or the whole one where the store has no clock.
+func leaseLeft(h fleet.Holder) string {
+	if h.Whole {
+		return "at most " + span(h.Left)
+	}
+	return left(h.Left)
 }
 
 func age(h fleet.Holder) string {

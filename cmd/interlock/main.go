@@ -1,4 +1,4 @@
-// Command interlock shows and repairs the locks of a fleet: it reads from Redis which
+// Command interlock shows and repairs the locks of a fleet: it reads from the store which
 // process holds which lock, and which wait. docs/tool.md describes its commands, their
 // JSON and their exit codes.
 package main
@@ -23,7 +23,7 @@ import (
 // The exit codes. docs/tool.md has them too.
 const (
 	exitDone    = 0
-	exitFailed  = 1  // Redis was not reached, or refused; the message says why
+	exitFailed  = 1  // the server was not reached, or refused; the message says why
 	exitUsage   = 2  // the command line is wrong; nothing was sent
 	exitNo      = 3  // the answer is no: not held, no such grant, unsafe settings
 	exitHeld    = 75 // the lock was not to be had in time (EX_TEMPFAIL of sysexits.h)
@@ -72,7 +72,7 @@ func execute(args []string, stdout, stderr io.Writer) int {
 // answersWithin bounds a command that asks little. Tests change it.
 var answersWithin = 10 * time.Second
 
-var errNoAnswer = errors.New("no answer from Redis in time")
+var errNoAnswer = errors.New("no answer from the server in time")
 
 // carryOut carries the command out.
 func (c *call) carryOut(ctx context.Context) error {

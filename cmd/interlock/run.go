@@ -31,7 +31,7 @@ process can get the lock. The more grace, the fewer failed renewals it survives.
 
 Exit status: the status of COMMAND, 128+n if signal n ended it, or
    64  the command line is wrong
-   69  Redis could not be reached; COMMAND was not started
+   69  the server could not be reached; COMMAND was not started
    70  the lock could not be taken for another reason; COMMAND was not started
    75  the lock was not to be had in time; COMMAND was not started
    79  the lock was lost, or not renewed in time; COMMAND was ended
@@ -65,24 +65,22 @@ func (c *call) run(ctx context.Context, flags *run.Flags) error {
 	if err != nil {
 		return usageError("run: %w", err)
 	}
-	rdb, err := c.conn.open()
-	if err != nil {
-		return err
-	}
-	defer func() { _ = rdb.Close() }() // the process ends
 	// Output to a stopped terminal must keep nothing waiting.
 	voice := run.NewVoice(c.tell)
 	slog.SetDefault(voice.Logger())
-	opts := []redisstore.Option{redisstore.Prefix(c.conn.prefix), redisstore.Logger(voice.Logger())}
+	var opts []redisstore.Option
 	if n, within := flags.Replicas(); n > 0 {
+		if c.conn.other() {
+			return usageError("run: -replicas is for Redis")
+		}
 		opts = append(opts, redisstore.Replicas(n, within), redisstore.ReplicatedRenewals())
 	}
-	store, err := redisstore.New(rdb, opts...)
+	store, err := c.store(voice.Logger(), opts...)
 	if err != nil {
-		return usageError("run: %w", err)
+		return err
 	}
-	defer func() { _ = store.Close() }()
-	status := cmd.Run(ctx, store, run.Streams{
+	defer store.close() // the process ends
+	status := cmd.Run(ctx, store.Store, run.Streams{
 		Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
 		Voice: voice,
 	})

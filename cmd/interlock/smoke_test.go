@@ -162,7 +162,7 @@ func scene(s *servers) (token int64) {
 		}
 	}
 	id := decode[show.Record](t, s.want(exitNo, "idem", "show", "-json", "tenant-7", "8e03978e-40d5"))[0].ID
-	s.rdb.HSet(t.Context(), "interlock:idem:{"+id+"}", "v", "1", "t", "x:1", "f", "f", "g", "1", "s", "c", "u", "1", "m", "1")
+	s.rdb.HSet(t.Context(), "interlock:idem:{"+id+"}", "v", "1", "t", "x:1", "f", "f", "g", "1", "s", "c", "u", text(time.Now().Add(-2*time.Second).UnixMilli()), "m", "1")
 	s.rdb.PExpire(t.Context(), "interlock:idem:{"+id+"}", 24*time.Hour)
 	return lease.Token()
 }

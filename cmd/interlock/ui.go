@@ -130,8 +130,11 @@ func openBrowser(address string) error {
 	return nil
 }
 
-// source says in a few words which Redis it is, without a password.
+// source says in a few words which server it is, without a password.
 func (c *connection) source() string {
+	if c.other() {
+		return display.Text(c.elsewhere())
+	}
 	o, err := c.options()
 	if err != nil {
 		return ""

@@ -121,10 +121,10 @@ func (f *Fleet) tryMasters(ctx context.Context, r *Report) error {
 		if f.away(r, node) {
 			continue
 		}
-		err := f.tryLock(ctx, driver.AcquireRequest{
+		err := try(ctx, f.wire, driver.AcquireRequest{
 			Key: f.keyOf(ctx, node), Owner: strings.ToLower(rand.Text()) + ":1", TTL: time.Second,
 			Late: func(driver.Reply, error) {}, Deadline: time.Now().Add(5 * time.Second),
-		})
+		}, func() {})
 		if err != nil && r.missing(forLocks, err) != nil {
 			r.Unsafe = append(r.Unsafe, node.Options().Addr+": a lock was refused: "+err.Error())
 		}

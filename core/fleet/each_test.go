@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -286,6 +287,14 @@ func (w *world) testRecords() {
 	wantErr(w.t, e.Forget(ctx, "tenant", "lapsed"), nil)
 	is("lapsed", fleet.RecordNone)
 
+	r = claim("handed-over", time.Millisecond)
+	mark = record.MarkRequest{ID: r.ID, Token: "handed-over", HandOver: true, Lease: w.Holds(), Retention: w.Holds(), Deadline: time.Now().Add(w.Patience())}
+	wantErr(w.t, store.Mark(ctx, mark), nil)
+	if r := is("handed-over", fleet.RecordHandedOver); r.Lease <= 0 || r.Lease > w.Holds() {
+		w.t.Errorf("%+v; want the time of the ticket", r)
+	}
+	w.listRecords(f)
+
 	r = claim("unavailable", w.Holds())
 	_, err = store.Commit(ctx, record.CommitRequest{
 		ID: r.ID, Token: "unavailable", Generation: 1, Retention: w.Holds(), Tombstone: w.Holds(), Deadline: time.Now().Add(w.Patience()),
@@ -300,6 +309,36 @@ func (w *world) testRecords() {
 	is("damaged", fleet.RecordDamaged)
 	w.rdb.Set(ctx, w.record(r.ID), "x", 0)
 	is("damaged", fleet.RecordDamaged)
+}
+
+// listRecords goes through the records that testRecords has made, one at a time.
+func (w *world) listRecords(f *fleet.Fleet) {
+	states := map[string]int{}
+	for cursor, more := "", true; more; {
+		more = false
+		for r, err := range f.Records(w.t.Context(), fleet.RecordQuery{After: cursor}) {
+			if wantErr(w.t, err, nil); err != nil {
+				return
+			}
+			states[r.State]++
+			cursor, more = r.Cursor, true
+			break
+		}
+	}
+	if want := map[string]int{fleet.RecordInFlight: 1, fleet.RecordHandedOver: 1}; !maps.Equal(states, want) {
+		w.t.Errorf("one at a time the list has %v; want %v", states, want)
+	}
+	for r, err := range f.Records(w.t.Context(), fleet.RecordQuery{States: []string{fleet.RecordInFlight}}) {
+		if err != nil || r.State != fleet.RecordInFlight {
+			w.t.Errorf("%+v, %v; want %s alone", r, err, fleet.RecordInFlight)
+		}
+	}
+	for r := range f.Records(w.t.Context(), fleet.RecordQuery{Older: time.Millisecond}) {
+		w.t.Errorf("%+v; want no record with a lease that goes on", r)
+	}
+	for _, err := range f.Records(w.t.Context(), fleet.RecordQuery{After: "x"}) {
+		wantErr(w.t, err, driver.ErrConfig)
+	}
 }
 
 func (w *world) testRights() {

@@ -12,11 +12,11 @@ const (
 	// Exclusive is a holder that is alone.
 	Exclusive = "exclusive"
 	// Places are holders that have the lock at the same time: shared locks or permits.
-	// Redis does not know which of the two.
+	// The store does not know which of the two.
 	Places = "places"
 )
 
-// Lock is what Redis has of one lock.
+// Lock is what the store has of one lock.
 type Lock struct {
 	// Key is the lock's key.
 	Key string
@@ -70,6 +70,9 @@ type Holder struct {
 	// Left is what remains of the lease; negative if it never ends. No locker makes such a
 	// lock.
 	Left time.Duration
+	// Whole says that the store has no clock: Left is the whole lease, which counts from the last
+	// sign of life of the process.
+	Whole bool
 }
 
 // Waiter is a locker that waits for a lock.

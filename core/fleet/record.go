@@ -23,6 +23,8 @@ const (
 	RecordNone = "none"
 	// RecordInFlight: a request is at work, and its lease has not ended.
 	RecordInFlight = "in-flight"
+	// RecordHandedOver: the request waits for the job that has its ticket (idempotency.HandOver).
+	RecordHandedOver = "handed-over"
 	// RecordLapsed: the lease of the request has ended before its effect. The next
 	// request with the key, if it is the same one, is carried out, unless the endpoint
 	// is strict (idempotency.Strict): then the outcome is unknown.
@@ -40,7 +42,7 @@ const (
 	RecordDamaged = "damaged"
 )
 
-// Record is what Redis has of one idempotency key. It shows nothing of the answer but
+// Record is what the store has of one idempotency key. It shows nothing of the answer but
 // its status and size.
 type Record struct {
 	// ID is the hash of principal and key in the name of the record.
@@ -51,8 +53,10 @@ type Record struct {
 	Generation int64
 	// Marked says that the effect may have happened.
 	Marked bool
-	// Lease is what remains of the claim's lease.
+	// Lease is what remains of the claim's lease, or of the time of its ticket.
 	Lease time.Duration
+	// Ended is how long ago the last lease ended; 0 if it has not, or that is not known.
+	Ended time.Duration
 	// Kept is for how long the record is kept.
 	Kept time.Duration
 	// Protocol and Status belong to the stored answer; empty and 0 if there is no answer
@@ -63,6 +67,8 @@ type Record struct {
 	// that it is encrypted (idempotency.Seal).
 	Size   int
 	Sealed bool
+	// Cursor is the value of [RecordQuery.After] with which a list goes on after the record.
+	Cursor string
 }
 
 // DownstreamKey returns idempotency.DownstreamKey of the request, with the step that the handler
@@ -87,39 +93,72 @@ func (f *Fleet) RecordByID(ctx context.Context, id string) (Record, error) {
 	return all[0], nil
 }
 
+// RecordQuery says which records [Fleet.Records] goes through. The zero value is all.
+type RecordQuery struct {
+	// States, unless empty, are the states of the records.
+	States []string
+	// Older leaves out records with a lease that has not ended, or ended less than so long ago.
+	Older time.Duration
+	// After, unless empty, is the [Record.Cursor] after which the iteration goes on.
+	After string
+}
+
+func (q *RecordQuery) fits(r *Record) bool {
+	return r.State != RecordNone && (len(q.States) == 0 || slices.Contains(q.States, r.State)) && (q.Older == 0 || r.Ended >= q.Older)
+}
+
+// claims reports whether only records of requests without an end fit.
+func (q *RecordQuery) claims() bool {
+	return len(q.States) > 0 && !slices.ContainsFunc(q.States, func(s string) bool {
+		return !slices.Contains([]string{RecordInFlight, RecordHandedOver, RecordLapsed, RecordUnknown}, s)
+	})
+}
+
 // Records goes through the records of all endpoints, as [Fleet.Locks] goes through the locks. It
 // reads no answer, so that Protocol, Status, Size and Sealed are empty.
-func (f *Fleet) Records(ctx context.Context) iter.Seq2[Record, error] {
+func (f *Fleet) Records(ctx context.Context, q RecordQuery) iter.Seq2[Record, error] {
 	return func(yield func(Record, error) bool) {
-		err := f.scan(ctx, f.wire.RecordPattern(), func(names []string, _ *redis.Client) (bool, error) {
-			var ids []string
-			for _, name := range names {
-				if id, ok := f.wire.RecordOf(name); ok {
-					ids = append(ids, id)
-				}
-			}
-			for some := range slices.Chunk(ids, readAtATime) {
-				all, err := f.readRecords(ctx, some, false)
-				if err != nil {
-					return true, err
-				}
-				for _, r := range all {
-					if r.State != RecordNone && !yield(r, nil) {
-						return false, nil
-					}
-				}
-			}
-			return true, nil
-		})
+		last, err := readCursor(q.After)
+		if err == nil {
+			err = f.scan(ctx, f.wire.RecordPattern(), last, func(names []string, at position) (bool, error) {
+				return f.recordPage(ctx, names, at, last, &q, yield)
+			})
+		}
 		if err != nil {
 			yield(Record{}, err)
 		}
 	}
 }
 
+// recordPage goes through the records of a page, after the last one.
+func (f *Fleet) recordPage(
+	ctx context.Context, names []string, at, last position, q *RecordQuery, yield func(Record, error) bool,
+) (more bool, err error) {
+	var ids []string
+	for _, name := range names {
+		if id, ok := f.wire.RecordOf(name); ok && (at.cursor != last.cursor || at.addr() != last.server || id > last.id) {
+			ids = append(ids, id)
+		}
+	}
+	slices.Sort(ids)
+	for some := range slices.Chunk(ids, readAtATime) {
+		all, err := f.readRecords(ctx, some, false)
+		if err != nil {
+			return true, err
+		}
+		for _, r := range all {
+			at.id = r.ID
+			if r.Cursor = at.String(); q.fits(&r) && !yield(r, nil) {
+				return false, nil
+			}
+		}
+	}
+	return true, nil
+}
+
 // readRecords reads some records in one pipeline, with their answers or without.
 func (f *Fleet) readRecords(ctx context.Context, ids []string, answers bool) ([]Record, error) {
-	fields := []string{"v", "t", "s", "g", "u", "m"}
+	fields := []string{"v", "t", "s", "g", "u", "m", "h"}
 	if answers {
 		fields = append(fields, "r")
 	}
@@ -172,12 +211,16 @@ func (r *Record) read(all []any, now time.Time) {
 	r.Marked = text(5) != ""
 	state := text(2)
 	ends, endsErr := strconv.ParseInt(text(4), 10, 64)
+	if endsErr == nil && ends > 0 {
+		r.Ended = max(0, now.Sub(time.UnixMilli(ends)))
+	}
 	switch {
 	case text(0) != "1" || text(1) == "" || err != nil:
 		r.State = RecordDamaged
 	case state == "d":
-		if r.State = RecordCompleted; len(all) > 6 {
-			r.answer(text(6))
+		if r.State = RecordCompleted; len(all) > 7 {
+			r.answer([]byte(text(7)))
+			r.Size = len(text(7))
 		}
 	case state == "x":
 		r.State = RecordUnavailable
@@ -185,6 +228,9 @@ func (r *Record) read(all []any, now time.Time) {
 		r.State = RecordDamaged
 	case now.UnixMilli() < ends:
 		r.State, r.Lease = RecordInFlight, time.UnixMilli(ends).Sub(now)
+		if ticket := text(6); ticket != "" && ticket != "-" && (text(1) == ticket || text(1) == "-") {
+			r.State = RecordHandedOver
+		}
 	case r.Marked:
 		r.State = RecordUnknown
 	default:
@@ -194,16 +240,15 @@ func (r *Record) read(all []any, now time.Time) {
 
 // answer reads the beginning of a stored answer, as far as it can be read: its version,
 // the protocol and the status (core/idempotency/envelope.go).
-func (r *Record) answer(envelope string) {
-	r.Size = len(envelope)
-	if envelope == "" {
+func (r *Record) answer(envelope []byte) {
+	if len(envelope) == 0 {
 		r.State = RecordDamaged
 		return
 	}
 	if r.Sealed = envelope[0] == 'S'; r.Sealed || envelope[0] != 1 {
 		return
 	}
-	rest := []byte(envelope[1:min(len(envelope), 100)])
+	rest := envelope[1:min(len(envelope), 100)]
 	length, n := binary.Uvarint(rest)
 	if n <= 0 || length > uint64(len(rest)-n) {
 		return

@@ -168,6 +168,12 @@ func (f *Fleet) Wait(ctx context.Context, key string) error {
 		}
 	})
 	defer stop()
+	return awaitFree(ctx, woken, func() (time.Duration, error) { return f.left(ctx, key) })
+}
+
+// awaitFree returns when look finds that a lock is held or kept for no time, or with the cause of
+// ctx. It looks at each wake-up, when the time has ended, and once a second.
+func awaitFree(ctx context.Context, woken <-chan struct{}, look func() (left time.Duration, err error)) error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
@@ -177,7 +183,7 @@ func (f *Fleet) Wait(ctx context.Context, key string) error {
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
-		left, err := f.left(ctx, key)
+		left, err := look()
 		switch {
 		case ctx.Err() != nil:
 			return context.Cause(ctx) // which is why it could not be read

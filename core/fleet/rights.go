@@ -147,7 +147,7 @@ func (f *Fleet) tryRights(ctx context.Context, r *Report) error {
 	}
 	for i, kind := range []driver.Kind{driver.Exclusive, driver.Shared} {
 		ask.Kind, ask.Owner = kind, fmt.Sprintf("%s:%d", id, i)
-		err := f.tryLock(ctx, ask)
+		err := try(ctx, f.wire, ask, func() {})
 		if stop := r.missing([]string{forLocks, forPlaces}[i], err); stop != nil {
 			return stop
 		}
@@ -173,23 +173,6 @@ func (f *Fleet) tryRights(ctx context.Context, r *Report) error {
 		}
 	}
 	return nil
-}
-
-// tryLock takes a lock, renews it and gives it back.
-func (f *Fleet) tryLock(ctx context.Context, ask driver.AcquireRequest) error {
-	rep, err := f.wire.Acquire(ctx, ask)
-	if err != nil || !rep.Granted {
-		return err
-	}
-	renewal := driver.Renewal{Key: ask.Key, Owner: ask.Owner, Kind: ask.Kind, TTL: time.Second, Asked: true}
-	f.wire.Renew(ctx, []driver.Renewal{renewal}, func(_ int, _ bool, renewed error) { err = renewed })
-	if err != nil {
-		return err
-	}
-	_, err = f.wire.Release(ctx, driver.ReleaseRequest{
-		Key: ask.Key, Owner: ask.Owner, Kind: ask.Kind, Token: rep.Token, TTL: ask.TTL, Deadline: ask.Deadline,
-	})
-	return err
 }
 
 // missing notes the right that an error names. It returns any other error.

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"iter"
 	"slices"
+	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -40,7 +42,7 @@ func (f *Fleet) Locks(ctx context.Context, pattern string) iter.Seq2[Lock, error
 	begin, all := literal(pattern)
 	return func(yield func(Lock, error) bool) {
 		known := directory{fleet: f}
-		err := f.scan(ctx, f.wire.LockPattern(begin), func(names []string, _ *redis.Client) (bool, error) {
+		err := f.scan(ctx, f.wire.LockPattern(begin), position{}, func(names []string, _ position) (bool, error) {
 			var keys []string
 			for _, name := range names {
 				if key, ok := f.wire.KeyOf(name); ok && (all || fits(pattern, key)) {
@@ -96,7 +98,7 @@ func (f *Fleet) oneLock(ctx context.Context, key string) iter.Seq2[Lock, error] 
 func (f *Fleet) Lockers(ctx context.Context) iter.Seq2[Locker, error] {
 	return func(yield func(Locker, error) bool) {
 		known := directory{fleet: f}
-		err := f.scan(ctx, f.wire.LockerPattern(), func(names []string, master *redis.Client) (bool, error) {
+		err := f.scan(ctx, f.wire.LockerPattern(), position{}, func(names []string, at position) (bool, error) {
 			var ids []string
 			for _, name := range names {
 				if id, ok := f.wire.LockerOf(name); ok {
@@ -105,7 +107,7 @@ func (f *Fleet) Lockers(ctx context.Context) iter.Seq2[Locker, error] {
 			}
 			for some := range slices.Chunk(ids, readAtATime) {
 				known.trim()
-				if err := known.learn(ctx, toldTime(master.Time(ctx)), some); err != nil {
+				if err := known.learn(ctx, toldTime(at.master.Time(ctx)), some); err != nil {
 					return true, err
 				}
 				for _, id := range some {
@@ -122,11 +124,47 @@ func (f *Fleet) Lockers(ctx context.Context) iter.Seq2[Locker, error] {
 	}
 }
 
-// scan goes through the names of hashes that fit a pattern, page by page, on each master. page
-// returns whether to go on, and an error, which ends the scan of that master. scan returns the
+// position is a place in a scan: the page that a cursor of a master returns, and a name in it.
+type position struct {
+	master *redis.Client
+	server string // the address of a position that was read from a text
+	cursor uint64
+	id     string
+}
+
+func (p position) addr() string { return p.master.Options().Addr }
+
+// String is the position as a text.
+func (p position) String() string { return fmt.Sprintf("%s/%d/%s", p.addr(), p.cursor, p.id) }
+
+// readCursor is the reverse of [position.String]. The empty text is the beginning.
+func readCursor(text string) (p position, err error) {
+	if text == "" {
+		return p, nil
+	}
+	rest, id, ok := cutLast(text)
+	server, number, more := cutLast(rest)
+	p.server, p.id = server, id
+	if p.cursor, err = strconv.ParseUint(number, 10, 64); err != nil || !ok || !more {
+		return p, fmt.Errorf("%w: the cursor %q: take it from the list that ended with it", driver.ErrConfig, text)
+	}
+	return p, nil
+}
+
+// cutLast cuts a text at its last slash.
+func cutLast(text string) (before, after string, ok bool) {
+	i := strings.LastIndexByte(text, '/')
+	if i < 0 {
+		return text, "", false
+	}
+	return text[:i], text[i+1:], true
+}
+
+// scan goes through the names of hashes that fit a pattern, page by page, on each master, from a
+// position on. page returns whether to go on, and an error, which ends the scan of that master. scan returns the
 // first error, of several masters after it has gone through all of them.
 func (f *Fleet) scan(
-	ctx context.Context, pattern string, page func(names []string, master *redis.Client) (more bool, err error),
+	ctx context.Context, pattern string, from position, page func(names []string, at position) (more bool, err error),
 ) error {
 	masters, err := f.masters(ctx)
 	if err != nil {
@@ -134,7 +172,14 @@ func (f *Fleet) scan(
 	}
 	var failed error
 	for _, master := range masters {
-		more, err := f.scanMaster(ctx, master, pattern, page)
+		begin := position{master: master}
+		if from.server > begin.addr() {
+			continue // masters are in the order of their addresses
+		}
+		if from.server == begin.addr() {
+			begin.cursor = from.cursor
+		}
+		more, err := f.scanMaster(ctx, begin, pattern, page)
 		switch {
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
@@ -151,27 +196,28 @@ func (f *Fleet) scan(
 
 // scanMaster is scan on one master.
 func (f *Fleet) scanMaster(
-	ctx context.Context, master *redis.Client, pattern string, page func([]string, *redis.Client) (bool, error),
+	ctx context.Context, at position, pattern string, page func([]string, position) (bool, error),
 ) (more bool, err error) {
 	pause := time.Duration(scanCount) * time.Second / time.Duration(f.rate)
 	next := time.Now()
-	for cursor := uint64(0); ; {
+	for {
 		if err := until(ctx, next); err != nil {
 			return true, err
 		}
 		next = time.Now().Add(pause)
 		var names []string
-		names, cursor, err = master.ScanType(ctx, cursor, pattern, scanCount, "hash").Result()
+		var cursor uint64
+		names, cursor, err = at.master.ScanType(ctx, at.cursor, pattern, scanCount, "hash").Result()
 		if err != nil {
 			return true, rediswire.Wrap(err)
 		}
 		slices.Sort(names)
 		if names = slices.Compact(names); len(names) > 0 {
-			if more, err := page(names, master); err != nil || !more {
+			if more, err := page(names, at); err != nil || !more {
 				return more, err
 			}
 		}
-		if cursor == 0 {
+		if at.cursor = cursor; cursor == 0 {
 			return true, nil
 		}
 	}

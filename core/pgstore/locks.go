@@ -2,6 +2,7 @@ package pgstore
 
 import (
 	"context"
+	"iter"
 	"sync"
 	"time"
 
@@ -10,8 +11,9 @@ import (
 )
 
 var (
-	_ driver.Store = (*Store)(nil)
-	_ driver.Turns = (*Store)(nil)
+	_ driver.Store  = (*Store)(nil)
+	_ driver.Turns  = (*Store)(nil)
+	_ driver.Lister = (*Store)(nil)
 )
 
 // locks is the part of a store that keeps locks. It begins with the first of them.
@@ -98,6 +100,16 @@ func (s *Store) Offers(id string, ready func(bool), take func(driver.Offer)) (st
 
 // Space implements [driver.Turns].
 func (s *Store) Space() string { return s.lock().Space() }
+
+// Look implements [driver.Lister].
+func (s *Store) Look(ctx context.Context, key string) (driver.View, error) {
+	return s.lock().Look(ctx, key)
+}
+
+// List implements [driver.Lister].
+func (s *Store) List(ctx context.Context, begin string) iter.Seq2[driver.View, error] {
+	return s.lock().List(ctx, begin)
+}
 
 // Watch implements [driver.Store].
 func (s *Store) Watch(key string, since time.Time, wake func(driver.Signal)) (stop func()) {

@@ -46,8 +46,8 @@ var _ record.Store = (*Store)(nil)
 
 // statements are the texts of the store's statements.
 type statements struct {
-	begin, claim, take, announce, extend, mark, store, commit, interim, settle, abandon, resolve, forget, sweep string
-	channel, notify                                                                                             string
+	begin, claim, take, announce, extend, mark, store, commit, interim, settle, abandon, resolve, forget, sweep, look string
+	channel, notify                                                                                                   string
 }
 
 // bound is a table that limits the wait of its statement for the lock of a row, to $2 ms.
@@ -99,7 +99,7 @@ func (s *Store) statements(fit func(text string) string) *statements {
 	file := func(name string) string { return fit(s.statement(name)) }
 	return &statements{
 		begin: file("begin"), claim: file("claim"), take: file("take"), interim: file("interim"), store: file("store"), extend: file("extend"), mark: file("mark"),
-		commit: file("commit"), abandon: file("abandon"), resolve: file("resolve"), sweep: file("sweep"),
+		commit: file("commit"), abandon: file("abandon"), resolve: file("resolve"), sweep: file("sweep"), look: file("look"),
 		// A row that is being committed is waited for.
 		announce: fit(s.named("WITH noted AS (UPDATE interlock_record SET waits = true FROM " + bound +
 			" WHERE id = $1::text AND state = 'c' RETURNING id) SELECT EXISTS (SELECT FROM noted)")),

@@ -24,7 +24,7 @@ var layers = []layer{
 	},
 	{
 		"./core/fleet",
-		[]string{"./core/driver", "./core/internal/...", "github.com/redis/go-redis/v9/..."},
+		[]string{"./core/driver", "./core/idempotency/record", "./core/internal/...", "github.com/redis/go-redis/v9/..."},
 		"what tools read is the store's layout in Redis, and knows nothing of requests",
 	},
 	{
@@ -247,8 +247,12 @@ var layers = []layer{
 	},
 	{
 		"./cmd/interlock/...",
-		[]string{"./core/...", "./cmd/interlock/internal/...", "./internal/display", "./internal/version", "github.com/redis/go-redis/v9/..."},
-		"the tool is go-redis and the core: who installs it compiles no framework",
+		[]string{
+			"./core/...", "./cmd/interlock/internal/...", "./internal/display", "./internal/version", "./etcdstore", "./pgxstore", "./zkstore",
+			"github.com/redis/go-redis/v9/...", "github.com/jackc/pgx/v5/...", "go.etcd.io/etcd/client/v3", "github.com/go-zookeeper/zk",
+			"go.uber.org/zap", // silences the client of etcd
+		},
+		"the tool is the core, the stores and their clients: who installs it compiles no framework",
 	},
 	{
 		"./asynqlock",

@@ -20,6 +20,8 @@ var code = []part{
 	{name: "code: permits of one locker at once are limited, each on its own", needs: []string{"places"}, test: func(s *stage) {
 		s.crowd(40, 25, driver.AcquireRequest{Kind: driver.Permit, AtMost: 25, Waiter: "w1"})
 	}},
+	{name: "code: an operator sees holders and waiters", needs: []string{"Lister"}, test: (*stage).listed},
+	{name: "code: an operator sees places", needs: []string{"Lister", "places"}, test: (*stage).listedPlaces},
 	{name: "code: no order of late requests changes an offer", needs: []string{"offers"}, test: (*stage).offeredInAnyOrder},
 }
 

@@ -35,6 +35,9 @@ var freeText string
 //go:embed sql/look.sql
 var lookText string
 
+//go:embed sql/list.sql
+var listText string
+
 //go:embed sql/sweep.sql
 var sweepText string
 
@@ -43,6 +46,7 @@ type statements struct {
 	of          [declines + 1]string // by the kind of the requests
 	take, free  string               // of one request
 	look, sweep string
+	list        string
 }
 
 // statementsFor makes the texts for a table; fit makes them fit its size.
@@ -61,7 +65,7 @@ func statementsFor(table string, fit func(text string) string) *statements {
 		of: [...]string{
 			acquires: text(acquireText), renews: text(renewText), releases: text(releaseText), declines: text(declineText),
 		},
-		take: text(takeText), free: text(freeText), look: text(lookText), sweep: text(sweepText),
+		take: text(takeText), free: text(freeText), look: text(lookText), sweep: text(sweepText), list: text(listText),
 	}
 }
 

@@ -34,6 +34,7 @@ type Holder struct {
 	Since       *time.Time `json:"since"`
 	AgeMS       int64      `json:"age_ms"`
 	LeaseLeftMS int64      `json:"lease_left_ms"`
+	WholeLease  bool       `json:"whole_lease"`
 	Attentive   bool       `json:"attentive"`
 	HandedOver  bool       `json:"handed_over"`
 	Locker      Locker     `json:"locker"`
@@ -113,6 +114,8 @@ type Record struct {
 	Size       int    `json:"size"`
 	Sealed     bool   `json:"sealed"`
 	Downstream string `json:"downstream_key"`
+	EndedMS    int64  `json:"ended_ms"`
+	Cursor     string `json:"cursor"`
 }
 
 // Result is the result of release, wait, idem resolve and idem forget.
@@ -141,7 +144,7 @@ func HolderOf(h fleet.Holder) Holder {
 		left = -1
 	}
 	return Holder{
-		Owner: display.Text(h.Owner), Token: h.Token, Since: timeOf(h.Since), AgeMS: h.Age.Milliseconds(), LeaseLeftMS: left,
+		Owner: display.Text(h.Owner), Token: h.Token, Since: timeOf(h.Since), AgeMS: h.Age.Milliseconds(), LeaseLeftMS: left, WholeLease: h.Whole,
 		Attentive: h.Attentive, HandedOver: h.HandedOver, Locker: LockerOf(h.Locker),
 	}
 }
@@ -187,7 +190,7 @@ func RecordOf(r fleet.Record, steps []string) Record {
 	return Record{
 		ID: r.ID, State: r.State, Generation: r.Generation, Marked: r.Marked, LeaseMS: r.Lease.Milliseconds(),
 		KeptMS: r.Kept.Milliseconds(), Protocol: display.Text(r.Protocol), Status: r.Status, Size: r.Size, Sealed: r.Sealed,
-		Downstream: r.DownstreamKey(steps...),
+		Downstream: r.DownstreamKey(steps...), EndedMS: r.Ended.Milliseconds(), Cursor: display.Text(r.Cursor),
 	}
 }
 

@@ -1,0 +1,134 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"iter"
+	"log/slog"
+	"strings"
+
+	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/fleet"
+	"github.com/interlock-go/interlock/core/redisstore"
+)
+
+// locks are the locks and records that the tool reads and repairs: [fleet.Fleet] on Redis, and [fleet.Stored] on the
+// other stores.
+type locks interface {
+	Locks(ctx context.Context, pattern string) iter.Seq2[fleet.Lock, error]
+	Inspect(ctx context.Context, key string) (fleet.Lock, error)
+	Lockers(ctx context.Context) iter.Seq2[fleet.Locker, error]
+	Release(ctx context.Context, key string, token int64) (fleet.Holder, error)
+	ReleaseKept(ctx context.Context, key string) (fleet.Lock, error)
+	Wait(ctx context.Context, key string) error
+	Check(ctx context.Context, user string) (fleet.Report, error)
+	Record(ctx context.Context, principal, key string) (fleet.Record, error)
+	RecordByID(ctx context.Context, id string) (fleet.Record, error)
+	Records(ctx context.Context, q fleet.RecordQuery) iter.Seq2[fleet.Record, error]
+}
+
+// opened is a store on another server than Redis.
+type opened struct {
+	core.Store
+	close func()
+}
+
+// other reports whether the connection leads to another server than Redis.
+func (c *connection) other() bool { return c.postgres != "" || c.etcd != "" || c.zookeeper != "" }
+
+// choose returns an error if the flags name two servers.
+func (c *connection) choose() error {
+	named := 0
+	for _, s := range []string{c.url + c.addr + c.sentinel, c.postgres, c.etcd, c.zookeeper} {
+		if s != "" {
+			named++
+		}
+	}
+	if named > 1 {
+		return usageError("give one of -postgres, -etcd, -zookeeper, or the flags of Redis")
+	}
+	return nil
+}
+
+// fleet opens the locks. Its connections end with the call. opts are for Redis.
+func (c *call) fleet(opts ...fleet.Option) (locks, error) {
+	log := slog.New(slog.NewTextHandler(c.stderr, nil))
+	if err := c.conn.choose(); err != nil {
+		return nil, err
+	}
+	if c.conn.other() {
+		store, err := c.conn.store(log)
+		if err != nil {
+			return nil, err
+		}
+		c.close = store.close
+		return fleet.On(store.Store, fleet.Logger(log))
+	}
+	f, err := c.onRedis(append([]fleet.Option{fleet.Logger(log)}, opts...)...)
+	if err != nil {
+		return nil, err
+	}
+	return f, nil
+}
+
+// onRedis opens the [fleet.Fleet].
+func (c *call) onRedis(opts ...fleet.Option) (*fleet.Fleet, error) {
+	rdb, err := c.conn.open()
+	if err != nil {
+		return nil, err
+	}
+	f, err := fleet.New(rdb, append([]fleet.Option{fleet.Prefix(c.conn.prefix)}, opts...)...)
+	if err != nil {
+		_ = rdb.Close()
+		return nil, &exitError{exitUsage, err}
+	}
+	c.rdb = rdb
+	c.close = func() { _, _ = f.Close(), rdb.Close() }
+	return f, nil
+}
+
+// store opens a store for locks and records, with options for Redis.
+func (c *call) store(log *slog.Logger, opts ...redisstore.Option) (opened, error) {
+	if err := c.conn.choose(); err != nil {
+		return opened{}, err
+	}
+	if c.conn.other() {
+		return c.conn.store(log)
+	}
+	rdb, err := c.conn.open()
+	if err != nil {
+		return opened{}, err
+	}
+	store, err := redisstore.New(rdb, append([]redisstore.Option{redisstore.Prefix(c.conn.prefix), redisstore.Logger(log)}, opts...)...)
+	if err != nil {
+		_ = rdb.Close()
+		return opened{}, &exitError{exitUsage, err}
+	}
+	return opened{store, func() { _, _ = store.Close(), rdb.Close() }}, nil
+}
+
+// server names the kind of server for a reader.
+func (c *connection) server() string {
+	switch {
+	case c.postgres != "":
+		return "PostgreSQL"
+	case c.etcd != "":
+		return "etcd"
+	case c.zookeeper != "":
+		return "ZooKeeper"
+	}
+	return "Redis"
+}
+
+// elsewhere says in a few words which server it is, without a password.
+func (c *connection) elsewhere() string {
+	text := c.etcd + c.zookeeper
+	if c.postgres != "" {
+		_, text, _ = strings.Cut(c.postgres, "@")
+		text, _, _ = strings.Cut(text, "?")
+	}
+	return strings.TrimSpace(c.server() + " " + text)
+}
+
+// errLeftOut is the error of a tool that was built without the clients of other servers.
+var errLeftOut = errors.New("this build of the tool speaks to Redis alone: it was built with -tags redis")

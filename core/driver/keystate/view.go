@@ -1,0 +1,36 @@
+package keystate
+
+import (
+	"time"
+
+	"github.com/interlock-go/interlock/core/driver"
+)
+
+// View is what an operator sees of the record at an instant. It changes nothing.
+func (r *Record) View(key string, now time.Time) driver.View {
+	r = r.Clone()
+	r.At(now)
+	v := driver.View{Key: key, Token: r.token, Now: now}
+	if r.owner != "" {
+		v.Holders = append(v.Holders, driver.HolderView{Owner: r.owner, Token: r.token, Left: r.expires.Sub(now)})
+	}
+	for _, p := range r.places {
+		v.Holders = append(v.Holders, driver.HolderView{Owner: p.owner, Token: p.token, Left: p.ends.Sub(now), Place: true})
+	}
+	switch left := r.reserved.left(now); {
+	case left <= 0:
+	case r.reserved.offer != "":
+		v.Holders = append(v.Holders, driver.HolderView{Owner: r.reserved.offer, Token: r.reserved.token, Left: left})
+		r.unlist(r.reserved.to())
+	default:
+		v.Kept = left
+		for _, w := range r.waiting[:min(len(r.waiting), driver.KeptFor)] {
+			if w.patience == "" {
+				break
+			}
+			v.KeptFor++
+		}
+	}
+	v.Waiting = r.Waiting()
+	return v
+}

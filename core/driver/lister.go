@@ -1,0 +1,55 @@
+package driver
+
+import (
+	"context"
+	"iter"
+	"time"
+)
+
+// Lister is an optional interface of a [Store]: it shows its locks to operators, as package fleet
+// does. No lock depends on it. All methods are safe for concurrent use.
+type Lister interface {
+	// Look returns the state of the lock of a key. A key that was never locked has a View with
+	// its key alone. The error matches [ErrKeyOccupied] if the key has a value that is no lock.
+	Look(ctx context.Context, key string) (View, error)
+
+	// List goes through the locks that are held or kept, with keys that begin with a text. It reads
+	// a bounded page at a time. A lock that is held all the time is returned once. An error ends the
+	// iteration. Holders may lack their Host.
+	List(ctx context.Context, begin string) iter.Seq2[View, error]
+}
+
+// View is what a store shows of the lock of a key.
+type View struct {
+	Key     string
+	Holders []HolderView
+	// Waiting has the lockers that wait, in the order of their turns, as [Signal.Next] has them. The
+	// name of a locker that was called to a place, and has not come yet, begins with "-".
+	Waiting string
+	// Kept, unless zero, is for how long a lock without a holder is kept for the first KeptFor
+	// lockers of Waiting.
+	Kept    time.Duration
+	KeptFor int
+	// Token is the last fencing token that the store remembers.
+	Token int64
+	// Now is the time of the store's clock; zero if the store has none.
+	Now time.Time
+}
+
+// Free reports whether the lock has no holder, and is kept for no locker.
+func (v *View) Free() bool { return len(v.Holders) == 0 && v.Kept <= 0 }
+
+// HolderView is an owner that holds a lock, or is offered it.
+type HolderView struct {
+	Owner string
+	Token int64
+	// Place says that it has a place beside other holders: a shared lock, or a permit.
+	Place bool
+	// Left is the rest of the lease. Whole says that the store has no clock: Left is then the whole
+	// lease, which counts from the last sign of life.
+	Left  time.Duration
+	Whole bool
+	// Host and PID name the process, if the store knows them without a [Registry].
+	Host string
+	PID  int
+}

@@ -1,0 +1,171 @@
+package fleet_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/driver"
+	"github.com/interlock-go/interlock/core/fleet"
+	"github.com/interlock-go/interlock/core/memstore"
+)
+
+// stored are the locks of a store in memory, and a locker on it.
+func stored(t *testing.T) (*fleet.Stored, *memstore.Store, *core.Locker) {
+	t.Helper()
+	store := memstore.New()
+	f, err := fleet.On(store, fleet.Logger(slog.New(slog.NewTextHandler(io.Discard, nil))))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f, store, lockerOn(t, store)
+}
+
+func lockerOn(t *testing.T, store core.Store) *core.Locker {
+	t.Helper()
+	l, err := core.New(store)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), time.Second)
+		defer cancel()
+		_ = l.Close(ctx) // tests leave locks
+	})
+	return l
+}
+
+// keys are the keys of a list.
+func keys(t *testing.T, f *fleet.Stored, pattern string) (all []string) {
+	t.Helper()
+	for l, err := range f.Locks(t.Context(), pattern) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, l.Key)
+	}
+	return all
+}
+
+func TestTheLocksOfAnyStoreAreShown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, store, locker := stored(t)
+		lease, err := locker.Lock(t.Context(), "account/1")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, key := range []string{"account/12", "job"} {
+			if _, err := locker.Lock(t.Context(), key, core.Shared()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		other := lockerOn(t, store)
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		go func() { _, _ = other.Lock(ctx, "account/1") }()
+		synctest.Wait()
+
+		for pattern, want := range map[string][]string{
+			"": {"account/1", "account/12", "job"}, "account/*": {"account/1", "account/12"}, "account/?": {"account/1"},
+			"job": {"job"}, "none": nil, "*2": {"account/12"},
+		} {
+			if got := keys(t, f, pattern); !slices.Equal(got, want) {
+				t.Errorf("the pattern %q lists %q; want %q", pattern, got, want)
+			}
+		}
+		l, err := f.Inspect(t.Context(), "account/1")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if l.Free() || l.Kind != fleet.Exclusive || l.Held != 1 || len(l.Holders) != 1 || len(l.Waiters) != 1 {
+			t.Fatalf("the lock is %+v; want a holder and a waiter", l)
+		}
+		h := l.Holders[0]
+		if h.Token != lease.Token() || h.Left <= 0 || h.Left > 30*time.Second || h.Whole || !strings.HasPrefix(h.Owner, h.Locker.ID+":") || h.Locker.ID == "" {
+			t.Errorf("the holder is %+v; want the token %d", h, lease.Token())
+		}
+		if w := l.Waiters[0]; w.Locker.ID == "" || w.Locker.ID == h.Locker.ID || w.Kept {
+			t.Errorf("the waiter is %+v", w)
+		}
+		if l, err := f.Inspect(t.Context(), "job"); err != nil || l.Kind != fleet.Places {
+			t.Errorf("a shared lock is %+v, %v; want the kind %s", l, err, fleet.Places)
+		}
+		cancel()
+	})
+}
+
+func TestAnOperatorReleasesAGrantOfAnyStore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, store, locker := stored(t)
+		lease, err := locker.Lock(t.Context(), "k")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := f.Release(t.Context(), "k", lease.Token()+1); !errors.Is(err, fleet.ErrNoGrant) {
+			t.Errorf("with another token: %v; want %v", err, fleet.ErrNoGrant)
+		}
+		if err := lease.Check(t.Context()); err != nil {
+			t.Fatalf("a release with another token took the lock: %v", err)
+		}
+		waited := make(chan error, 1)
+		go func() { waited <- f.Wait(t.Context(), "k") }()
+		synctest.Wait()
+		if h, err := f.Release(t.Context(), "k", lease.Token()); err != nil || h.Token != lease.Token() {
+			t.Fatalf("%+v, %v; want the grant", h, err)
+		}
+		if err := <-waited; err != nil {
+			t.Errorf("Wait: %v; want the free lock", err)
+		}
+		select { // the next renewal finds it out
+		case <-lease.Context().Done():
+		case <-time.After(30 * time.Second):
+			t.Error("the holder does not find out that it has lost the lock")
+		}
+		if next, err := lockerOn(t, store).TryLock(t.Context(), "k"); err != nil || next.Token() <= lease.Token() {
+			t.Errorf("the next holder: %v, %v; want a greater token", next, err)
+		}
+	})
+}
+
+func TestAnOperatorReleasesOnePlace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, store, locker := stored(t)
+		one, err := locker.Lock(t.Context(), "k", core.Shared())
+		if err != nil {
+			t.Fatal(err)
+		}
+		two, err := lockerOn(t, store).Lock(t.Context(), "k", core.Shared())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := f.Release(t.Context(), "k", one.Token()); err != nil {
+			t.Fatal(err)
+		}
+		if err := one.Check(t.Context()); !errors.Is(err, core.ErrLost) {
+			t.Errorf("the released holder: %v; want %v", err, core.ErrLost)
+		}
+		if err := two.Check(t.Context()); err != nil {
+			t.Errorf("the other holder: %v", err)
+		}
+	})
+}
+
+func TestAStoreSaysWhatItDoesNotHave(t *testing.T) {
+	f, _, _ := stored(t)
+	for _, err := range f.Lockers(t.Context()) {
+		wantErr(t, err, fleet.ErrNotServed)
+	}
+	_, err := f.ReleaseKept(t.Context(), "k")
+	wantErr(t, err, fleet.ErrNotServed)
+	_, err = f.Record(t.Context(), "p", "k")
+	wantErr(t, err, fleet.ErrNotServed)
+	_, err = fleet.On(struct{ driver.Store }{memstore.New()})
+	wantErr(t, err, driver.ErrConfig)
+}

@@ -1,0 +1,40 @@
+package record
+
+import (
+	"context"
+	"iter"
+	"time"
+)
+
+// Lister is an optional interface of a [Store]: it shows its records to operators, as package
+// fleet does. All methods are safe for concurrent use.
+type Lister interface {
+	// LookRecord returns the record with an id. A record that is not there has the State 0.
+	LookRecord(ctx context.Context, id string) (View, error)
+
+	// ListRecords goes through the records with ids after a text, in the order of their ids. claims
+	// leaves out the records of requests that have ended. It reads a bounded page at a time. An error
+	// ends the iteration.
+	ListRecords(ctx context.Context, after string, claims bool) iter.Seq2[View, error]
+}
+
+// View is what a store shows of a record.
+type View struct {
+	ID string
+	// State is StateInFlight, StateCompleted, StateUnavailable, StateUnknown or StateExpired;
+	// StateGranted of a claim that has lapsed before its effect.
+	State State
+	// Generation is 1, and one more for each time the claim was taken over.
+	Generation int64
+	// Marked says that the effect may have happened, and HandedOver that the claim, in flight, waits
+	// for the job with its ticket.
+	Marked, HandedOver bool
+	// Left is the rest of the lease of the claim, or negative the time since its end.
+	Left time.Duration
+	// Kept is for how long the record is kept.
+	Kept time.Duration
+	// Response is the beginning of the stored response, and Size the length of the whole. Lists
+	// do not have the beginning.
+	Response []byte
+	Size     int
+}

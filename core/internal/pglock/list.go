@@ -1,0 +1,101 @@
+package pglock
+
+import (
+	"context"
+	"database/sql"
+	"iter"
+	"strings"
+	"time"
+
+	"github.com/interlock-go/interlock/core/driver"
+	"github.com/interlock-go/interlock/core/internal/pgpool"
+)
+
+// listPage is how many rows of the table one statement of List reads.
+const listPage = 500
+
+// Look implements [driver.Lister].
+func (s *Store) Look(ctx context.Context, key string) (driver.View, error) {
+	views, _, err := s.page(ctx, key, 1)
+	if err != nil || len(views) == 0 || views[0].Key != key {
+		return driver.View{Key: key}, err
+	}
+	return views[0], nil
+}
+
+// List implements [driver.Lister].
+func (s *Store) List(ctx context.Context, begin string) iter.Seq2[driver.View, error] {
+	return func(yield func(driver.View, error) bool) {
+		for from, full := begin, true; full; {
+			var views []driver.View
+			var err error
+			if views, full, err = s.page(ctx, from, listPage); err != nil {
+				yield(driver.View{}, err)
+				return
+			}
+			for _, v := range views {
+				if !strings.HasPrefix(v.Key, begin) || !v.Free() && !yield(v, nil) {
+					return
+				}
+				from = v.Key + "\x00" // the next key that there can be
+			}
+		}
+	}
+}
+
+// page reads the locks from a key on. full says that there may be more.
+func (s *Store) page(ctx context.Context, from string, most int) (views []driver.View, full bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, s.set.Timeout)
+	defer cancel()
+	err = pgpool.On(ctx, s.db, func(conn *sql.Conn) error {
+		s.measure(conn)
+		rows, err := conn.QueryContext(ctx, s.text.Load().list, []byte(from), most)
+		return each(rows, err, func() error {
+			var key []byte
+			var l listed
+			if err := rows.Scan(&key, &l.owner, &l.token, &l.remains, &l.list, &l.now, &l.n); err != nil {
+				return err
+			}
+			views, full = append(views, l.view(string(key))), l.n == most
+			return nil
+		})
+	})
+	if err != nil {
+		return nil, false, wrap(err, fateOf(err, true))
+	}
+	return views, full, nil
+}
+
+// listed is a row of list.sql.
+type listed struct {
+	owner, list         string
+	token, remains, now int64
+	n                   int
+}
+
+// view is what an operator sees of a row. acquire.sql has the rules.
+func (l *listed) view(key string) driver.View {
+	v := driver.View{Key: key, Token: l.token, Waiting: l.list, Now: time.UnixMicro(l.now)}
+	left := time.Duration(l.remains) * time.Microsecond
+	if l.owner != "" {
+		if left > 0 {
+			v.Holders = []driver.HolderView{{Owner: l.owner, Token: l.token, Left: left}}
+		}
+		return v
+	}
+	if left > time.Second {
+		left = 0 // the clock was set back: the time begins anew
+	}
+	for name := range strings.SplitSeq(l.list, ",") {
+		if v.KeptFor == driver.KeptFor || v.KeptFor == 0 && !strings.Contains(name, "~") {
+			break
+		}
+		_, patience := driver.CutPatience(name)
+		v.KeptFor++
+		left += patience
+	}
+	if v.Kept = max(0, left); v.KeptFor == 0 || v.Kept == 0 {
+		v.Kept, v.KeptFor = 0, 0
+	}
+	return v
+}
