@@ -48,20 +48,24 @@ func TestThePagesAreFewAndShort(t *testing.T) {
 	}
 }
 
-// The goals of readers, and the sections that they read for them. A section has all below its
-// heading, up to the next heading of its rank.
+// The goals of readers, and the sections that they read for them, beginning with the section of the
+// README that leads to the others. A section has all below its heading, up to the next heading of
+// its rank.
 var journeys = map[string][]string{
 	"a first lock": {
 		"README.md#a-lock-in-code", "README.md#one-line-of-middleware", "README.md#set-up-once-in-a-process", "docs/first-service.md#a-first-service",
 	},
 	"payments": {
-		"docs/idempotency.md#what-at-most-once-means", "docs/idempotency.md#effects-in-postgresql", "docs/idempotency.md#what-a-client-sees",
-		"docs/idempotency.md#the-order-of-middleware", "docs/idempotency-clients.md#a-client", "docs/idempotency-operation.md#unknown-outcomes",
+		"README.md#a-payment-that-is-made-once", "docs/idempotency.md#what-at-most-once-means", "docs/idempotency.md#effects-in-postgresql",
+		"docs/idempotency.md#what-a-client-sees", "docs/idempotency.md#the-order-of-middleware", "docs/idempotency-clients.md#a-client",
 	},
-	"kubernetes":          {"docs/kubernetes.md#on-kubernetes", "docs/operations.md#shutting-down"},
-	"moving from redsync": {"docs/moving.md#moving-from-another-library", "README.md#set-up-once-in-a-process", "docs/use.md#start-and-end"},
-	"on call":             {"docs/runbook.md#runbook", "docs/tool.md#release"},
-	"this or SQL":         {"docs/peers.md#when-something-else-is-better", "docs/guarantees.md#by-topology", "docs/guarantees.md#never-promised"},
+	"kubernetes":          {"README.md#use-it", "docs/kubernetes.md#on-kubernetes", "docs/operations.md#shutting-down"},
+	"moving from redsync": {"README.md#set-up-once-in-a-process", "README.md#read-on", "docs/moving.md#moving-from-another-library", "docs/use.md#start-and-end"},
+	"on call":             {"README.md#see-and-repair", "docs/runbook.md#runbook", "docs/tool.md#release"},
+	"this or SQL": {
+		"README.md#comparison-with-other-libraries", "docs/peers.md#when-something-else-is-better",
+		"docs/guarantees.md#by-topology", "docs/guarantees.md#never-promised",
+	},
 }
 
 func TestThreePagesAnswerAReader(t *testing.T) {
@@ -117,20 +121,95 @@ func TestASectionEndsAtTheNextOfItsRank(t *testing.T) {
 	}
 }
 
+// The sentences about the figures, on the front page and below the table, and the cells that they
+// are about: Interlock's divided by another library's, or by the least and the greatest of them.
+func TestTheSentencesAgreeWithTheFigures(t *testing.T) {
+	atRoot(t)
+	table := figures(read(t, "docs/costs.md"))
+	for _, c := range []struct{ page, sentence, row, way, other string }{
+		{"README.md", `a lone caller gets (%) to (%) times as many locks`, "1 goroutine", "a network", ""},
+		{"README.md", `and 256 goroutines, a key each, (%) to (%) times`, "256 goroutines", "a network", ""},
+		{"README.md", `On loopback a lone caller gets (%) of the locks of redsync`, "1 goroutine", "loopback", "redsync"},
+		{"docs/costs.md", `has (%) of the pairs of redsync on loopback`, "1 goroutine", "loopback", "redsync"},
+		{"docs/costs.md", `over a network and (%) of them on loopback`, "16 goroutines", "loopback", "rueidislock"},
+		{"docs/costs.md", `and 64 have (%) and`, "64 goroutines", "a network", "rueidislock"},
+		{"docs/costs.md", `and 64 have [0-9.]+ and (%)`, "64 goroutines", "loopback", "rueidislock"},
+		{"docs/costs.md", `the hand-over takes (%) of the time of rueidislock`, "release in one process", "a network", "rueidislock"},
+	} {
+		m := regexp.MustCompile(strings.ReplaceAll(c.sentence, "%", `[0-9]+\.[0-9]+`)).FindStringSubmatch(read(t, c.page))
+		if m == nil {
+			t.Errorf("%s has no sentence like %q", c.page, c.sentence)
+			continue
+		}
+		var want []float64
+		for other, cell := range table[c.row+", "+c.way] {
+			if other != "interlock" && (other == c.other || c.other == "") {
+				want = append(want, table[c.row+", "+c.way]["interlock"]/cell)
+			}
+		}
+		if len(want) == 0 {
+			t.Errorf("the table of docs/costs.md has no figures of %q %s", c.row, c.way)
+			continue
+		}
+		got, fitting := m[1], strconv.FormatFloat(slices.Min(want), 'f', decimals(m[1]), 64)
+		if len(m) > 2 {
+			got, fitting = got+" to "+m[2], fitting+" to "+strconv.FormatFloat(slices.Max(want), 'f', decimals(m[2]), 64)
+		}
+		if got != fitting {
+			t.Errorf("%s says %q, and the table of docs/costs.md gives %s", c.page, m[0], fitting)
+		}
+	}
+}
+
+// figures reads the table of docs/costs.md: by the first words of a workload and its way, the
+// figure of each library. Durations are in seconds.
+func figures(page string) map[string]map[string]float64 {
+	found := map[string]map[string]float64{}
+	units := map[string]float64{"": 1, "k": 1e3, "µs": 1e-6, "ms": 1e-3, "s": 1}
+	for line := range strings.Lines(page) {
+		cells := strings.Split(strings.Trim(strings.TrimSpace(line), "|"), "|")
+		if len(cells) != 7 {
+			continue
+		}
+		row := map[string]float64{}
+		for i, library := range []string{"interlock", "redsync", "redislock", "rueidislock"} {
+			number, unit, _ := strings.Cut(strings.TrimSpace(cells[3+i]), " ")
+			if f, err := strconv.ParseFloat(number, 64); err == nil {
+				row[library] = f * units[unit]
+			}
+		}
+		workload, _, _ := strings.Cut(strings.TrimSpace(cells[0]), ",")
+		if workload, _, _ = strings.Cut(workload, " to grant"); len(row) == 4 {
+			found[workload+", "+strings.TrimSpace(cells[1])] = row
+		}
+	}
+	return found
+}
+
+// decimals counts the digits after the point of a number.
+func decimals(number string) int {
+	_, digits, _ := strings.Cut(number, ".")
+	return len(digits)
+}
+
 // The figures of docs/costs.md are of the present code, or say that they are not.
 func TestTheFiguresSayIfTheirCodeIsOld(t *testing.T) {
 	atRoot(t)
 	const most = 40 // commits on the two packages that decide most figures
 	_, part, _ := strings.Cut(read(t, "docs/costs.md"), "<!-- figures: begin")
 	part, _, found := strings.Cut(part, "<!-- figures: end -->")
-	commit := regexp.MustCompile(`at commit ([0-9a-f]{7,40})\b`).FindStringSubmatch(part)
-	if !found || commit == nil {
-		t.Fatal("docs/costs.md does not say at which commit its figures were measured")
+	measured := regexp.MustCompile(`Measured on ([0-9-]+) at commit ([0-9a-f]{7,40})\b`).FindStringSubmatch(part)
+	if !found || measured == nil {
+		t.Fatal("docs/costs.md does not say when and at which commit its figures were measured")
 	}
-	out, err := exec.CommandContext(t.Context(), "git", "rev-list", "--count", commit[1]+"..HEAD", "--",
+	date, commit := measured[1], measured[2]
+	if !strings.Contains(read(t, "README.md"), "[figures of "+date+"]") {
+		t.Errorf("README.md does not name the date of the figures, %s", date)
+	}
+	out, err := exec.CommandContext(t.Context(), "git", "rev-list", "--count", commit+"..HEAD", "--",
 		"core/internal/lock", "core/internal/rediswire").Output()
 	if err != nil {
-		t.Logf("git does not say how old commit %s is, as in a shallow clone: %v", commit[1], err)
+		t.Logf("git does not say how old commit %s is, as in a shallow clone: %v", commit, err)
 		return
 	}
 	since, err := strconv.Atoi(strings.TrimSpace(string(out)))
