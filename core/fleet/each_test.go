@@ -333,8 +333,8 @@ func (w *world) listRecords(f *fleet.Fleet) {
 			w.t.Errorf("%+v, %v; want %s alone", r, err, fleet.RecordInFlight)
 		}
 	}
-	for r := range f.Records(w.t.Context(), fleet.RecordQuery{Older: time.Millisecond}) {
-		w.t.Errorf("%+v; want no record with a lease that goes on", r)
+	for r, err := range f.Records(w.t.Context(), fleet.RecordQuery{Older: time.Millisecond}) {
+		w.t.Errorf("%+v, %v; want no record with a lease that goes on", r, err)
 	}
 	for _, err := range f.Records(w.t.Context(), fleet.RecordQuery{After: "x"}) {
 		wantErr(w.t, err, driver.ErrConfig)

@@ -42,7 +42,7 @@ func (s *Store) ListRecords(ctx context.Context, after string, claims bool) iter
 			}
 			for _, v := range views {
 				done := v.State == record.StateCompleted || v.State == record.StateUnavailable || v.State == record.StateExpired
-				if after = v.ID; v.State != 0 && !(claims && done) && !yield(v, nil) {
+				if after = v.ID; v.State != 0 && (!claims || !done) && !yield(v, nil) {
 					return
 				}
 			}
