@@ -36,4 +36,4 @@ func SetMostOrphans(l *Locker, n int) { l.locks.SetMostOrphans(n) }
 func SetMostCallbacks(l *Locker, n int) { l.calls.observed.Most = n }
 
 // Invalid has f take the broken rule of a lock of the locker after an event.
-func Invalid(l *Locker, f func(error)) { l.locks.Invalid = f }
+func Invalid(l *Locker, f func(error)) { l.locks.Hooks.Invalid = f }

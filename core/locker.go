@@ -51,9 +51,9 @@ func New(store Store, opts ...LockerOption) (*Locker, error) {
 		return nil, err
 	}
 	l.locks = lock.NewTable(store, base.turnTime, base.turnCount)
-	l.locks.Refused = l.chains.refused
+	l.locks.Hooks.Refused = l.chains.refused
 	l.calls.init()
-	l.locks.Log, l.locks.Observed = l.calls.log.Logger(), base.observer != nil
+	l.locks.Hooks.Log, l.locks.Hooks.Observed = l.calls.log.Logger(), base.observer != nil
 	if !base.unlisted {
 		l.locks.Announce(base.service[0], base.service[1])
 	}

@@ -29,7 +29,7 @@ type subscription struct {
 // mark is what an attentive caller's owner is marked with: attentive if the store can tell
 // about owners, else zero.
 func (t *Table) mark() uint64 {
-	if t.turns != nil {
+	if t.store.turns != nil {
 		return attentive
 	}
 	return 0
@@ -38,8 +38,8 @@ func (t *Table) mark() uint64 {
 // attend begins the notification of the Table, with the first attentive caller. It ends with the
 // Table.
 func (t *Table) attend() {
-	if a := &t.attention; t.turns != nil && !a.begun.Load() {
-		a.start(func() (stop func()) { return t.turns.Notify(t.ID, t.hear) })
+	if a := &t.hints.attention; t.store.turns != nil && !a.begun.Load() {
+		a.start(func() (stop func()) { return t.store.turns.Notify(t.ID, t.hear) })
 	}
 }
 
@@ -109,7 +109,7 @@ func (l *lock) hinted(owner string, now clock.Instant, all []*ownership, fx *eff
 	}
 	if w := l.waiters.first; w != nil && w.Terms.Line != driver.InTurn && l.acq != nil {
 		// A newer caller may have come.
-		l.acq.next.askAt, fx.look = 0, w
+		l.acq.next.askAt, fx.wakes.look = 0, w
 		if l.asking() == 0 {
 			l.acq.next.tryAt = 0
 		}
@@ -123,7 +123,7 @@ func (own *ownership) hinted(now clock.Instant, fx *effects) {
 	if own.over || own.stopped {
 		return
 	}
-	own.hint, fx.schedule = now, own
+	own.renew.hint, fx.schedule = now, own
 }
 
 // Heed has [Holder.Wanted] called when another process or a caller of this process waits; at
@@ -134,7 +134,7 @@ func (t *Table) Heed(w *Waiter) {
 			return
 		}
 		w.marks |= heeds
-		if w.own.contended {
+		if w.own.turn.contended {
 			w.own.wanted(fx)
 		} else if w.lock.waiters.first != nil {
 			w.lock.wanted(fx)
@@ -160,7 +160,7 @@ func (own *ownership) wanted(fx *effects) {
 	for w := own.holder; w != nil; w = w.next {
 		if w.marks&heeds != 0 && w.err == nil {
 			w.marks &^= heeds
-			fx.wanted = append(fx.wanted, w)
+			fx.calls.wanted = append(fx.calls.wanted, w)
 		}
 	}
 }

@@ -14,16 +14,16 @@ import (
 // stay: their handlers may be at work, and the TTL is what frees them. Close may be
 // called again, also at the same time.
 func (t *Table) Close(ctx context.Context) error {
-	t.closed.Store(true)
+	t.life.closed.Store(true)
 	// A caller that saw the Table open has joined under the shard's mutex by the time
 	// we get that mutex; a later caller sees it closed.
 	t.each((*lock).close)
 	var err error
-	for t.holds.Load() > 0 && err == nil {
+	for t.life.holds.Load() > 0 && err == nil {
 		select {
-		case <-t.empty.next(&t.holds):
+		case <-t.life.empty.next(&t.life.holds):
 		case <-ctx.Done():
-			err = fmt.Errorf("interlock: closing with %d locks held: %w", t.holds.Load(), context.Cause(ctx))
+			err = fmt.Errorf("interlock: closing with %d locks held: %w", t.life.holds.Load(), context.Cause(ctx))
 		}
 	}
 	now := t.Clock.Now()
@@ -35,12 +35,12 @@ func (t *Table) Close(ctx context.Context) error {
 			own.lose(Closed, ErrClosed, now, fx)
 		}
 	})
-	t.attention.end()
-	t.offers.end()
+	t.hints.attention.end()
+	t.hints.offers.end()
 	t.watchdog.stop()
 	t.reaper.stop()
 	t.registry.stop()
-	t.work.wait(ctx) // else requests on their way end by their own deadlines
+	t.life.work.wait(ctx) // else requests on their way end by their own deadlines
 	if err == nil {
 		t.registry.withdraw(ctx) // with holds left, the entry names their process
 	}
@@ -49,8 +49,8 @@ func (t *Table) Close(ctx context.Context) error {
 
 // each is an event of all locks.
 func (t *Table) each(event func(*lock, *effects)) {
-	for i := range t.shards {
-		sh := &t.shards[i]
+	for i := range t.keys.shards {
+		sh := &t.keys.shards[i]
 		sh.mu.Lock()
 		all := slices.Collect(maps.Values(sh.locks))
 		sh.mu.Unlock()

@@ -41,14 +41,14 @@ func (l *lock) declines(fx *effects) {
 		return
 	}
 	l.listing.in = false
-	if table.turns != nil {
+	if table.store.turns != nil {
 		l.unlists(fx)
 	}
 }
 
 // unlists has the process leave the list, to a store with [driver.Turns].
 func (l *lock) unlists(fx *effects) {
-	l.listing.in, fx.decline = false, true
+	l.listing.in, fx.sends.decline = false, true
 	l.listing.leaving++
 	l.listing.leftAt = l.shard.table.Clock.Now()
 }
@@ -58,7 +58,7 @@ func (t *Table) decline(l *lock) {
 	ctx, cancel := context.WithTimeout(context.Background(), declineWithin)
 	defer cancel()
 	over := func() { l.shard.event(l, func(fx *effects) { l.hasLeft(fx) }) }
-	if t.turns.Decline(ctx, l.key, t.ID) == nil {
+	if t.store.turns.Decline(ctx, l.key, t.ID) == nil {
 		over()
 	} else {
 		time.AfterFunc(declineLate, over)
@@ -73,7 +73,7 @@ func (l *lock) hasLeft(fx *effects) {
 	}
 	if l.asking() == 0 { // else the answer has it ask again
 		l.acquisition().next.tryAt = 0
-		fx.look = l.waiters.first
+		fx.wakes.look = l.waiters.first
 	}
 }
 

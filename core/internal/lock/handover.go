@@ -47,7 +47,7 @@ func (t *Table) HandOver(
 		Deadline: t.Clock.Time(sent.Add(releaseWait)), Late: func(driver.Reply, error) {},
 	}
 	if own.unknown(sent) {
-		req.Above = own.token
+		req.Above = own.tokens.last
 	}
 	rep, err := t.store.Acquire(context.WithoutCancel(ctx), req)
 	if err == nil && !rep.Granted {
@@ -82,7 +82,7 @@ func unavailable(err error) error {
 func (t *Table) settle(ctx context.Context, w *Waiter) error {
 	sh := w.lock.shard
 	sh.mu.Lock()
-	offered := w.state == granted && w.own.offered
+	offered := w.state == granted && w.own.lease.offered
 	sh.mu.Unlock()
 	if !offered {
 		return nil
@@ -98,7 +98,7 @@ func (w *Waiter) handOver(now clock.Instant, claims func() bool, fx *effects) er
 		return w.lostError()
 	case w.state != granted:
 		return ErrReleased
-	case now >= own.deadline():
+	case now >= own.lease.deadline():
 		return fmt.Errorf("%w: %q", ErrLost, l.key) // the watchdog is about to say so
 	case own.kind == driver.Shared:
 		return fmt.Errorf("%w: %q is held as a shared lock, which other callers hold as well: it cannot be handed over", driver.ErrConfig, l.key)
@@ -116,7 +116,7 @@ func (w *Waiter) handOver(now clock.Instant, claims func() bool, fx *effects) er
 // moved is the event that the request which hands a lock over has its outcome.
 func (l *lock) moved(own *ownership, sent, now clock.Instant, err error, fx *effects) {
 	if own.ambiguous || err != nil && !errors.Is(err, driver.ErrNotOwner) {
-		fx.orphan = own.orphan(now) // a late try of the acquire may find the lock free later, or the move failed
+		fx.sends.orphan = own.orphan(now) // a late try of the acquire may find the lock free later, or the move failed
 	}
 	if own.kind.Place() {
 		l.left(own, sent, now, false, fx)
@@ -145,17 +145,17 @@ func (t *Table) TakeOver(ctx context.Context, w *Waiter, key, from string, above
 	switch {
 	case ctx.Err() != nil:
 		return ended(ctx, key)
-	case t.closed.Load():
+	case t.life.closed.Load():
 		return fmt.Errorf("%w: %q", ErrClosed, key)
 	}
-	t.work.begin() // so that Close waits for it
-	defer t.work.done()
+	t.life.work.begin() // so that Close waits for it
+	defer t.life.work.done()
 	var mark uint64
 	if w.Terms.Attentive {
 		t.attend()
 		mark = t.mark()
 	}
-	seq := t.seq.Add(1) | mark
+	seq := t.owners.seq.Add(1) | mark
 	lost := &orphan{key: key, owner: t.owner(seq), kind: w.Terms.Kind, atMost: w.Terms.AtMost, ttl: w.Terms.Lease}
 	w.attempts = 1
 	rep, err := t.store.Acquire(ctx, driver.AcquireRequest{
@@ -199,12 +199,13 @@ func (t *Table) takes(w *Waiter, key string, seq uint64, rep driver.Reply) (err 
 		w.lock, fx.lock = l, l
 		own := &ownership{
 			lock: l, seq: seq, kind: w.Terms.Kind, atMost: int32(w.Terms.AtMost), //nolint:gosec // at most 1024
-			lease: w.Terms.Lease, fixed: w.Terms.Fixed, ambiguous: rep.Ambiguous,
-			sent: sent, ahead: ahead, renewAt: sent.Add(w.Terms.Lease / 3),
-			token: rep.Token, base: rep.Token, room: rep.Room, replied: now, began: now,
+			lease:  lease{length: w.Terms.Lease, fixed: w.Terms.Fixed, sent: sent, ahead: ahead},
+			tokens: tokens{last: rep.Token, base: rep.Token, room: rep.Room, replied: now},
+			turn:   share{began: now}, renew: renewing{at: sent.Add(w.Terms.Lease / 3)},
+			ambiguous: rep.Ambiguous,
 		}
 		if err = l.takes(own, w, now, fx); err != nil {
-			fx.orphan = own.orphan(now)
+			fx.sends.orphan = own.orphan(now)
 		}
 	})
 	if err == nil && !t.registry.running.Load() {
@@ -216,9 +217,9 @@ func (t *Table) takes(w *Waiter, key string, seq uint64, rep driver.Reply) (err 
 // takes is the event that a caller has taken the lock over.
 func (l *lock) takes(own *ownership, w *Waiter, now clock.Instant, fx *effects) error {
 	switch {
-	case l.shard.table.closed.Load():
+	case l.shard.table.life.closed.Load():
 		return fmt.Errorf("%w: %q", ErrClosed, l.key)
-	case now >= own.deadline(), l.own != nil && l.own.token > own.token:
+	case now >= own.lease.deadline(), l.own != nil && l.own.tokens.last > own.tokens.last:
 		return fmt.Errorf("%w: %q: %w", driver.ErrUnavailable, l.key, errTooLate)
 	case l.phase == held:
 		// The ticket had the lock, so this process had lost it, and did not know.
@@ -239,15 +240,17 @@ func (l *lock) takes(own *ownership, w *Waiter, now clock.Instant, fx *effects) 
 		}
 		l.places.all = append(l.places.all, own)
 	} else {
-		l.away.ends(now)
+		if l.away.since != 0 {
+			l.away.ends(now)
+		}
 		if l.acq != nil {
 			l.acq.signals.rest = ""
 			l.acq.got()
 		}
 		l.own, l.phase = own, held
 	}
-	own.hold(w, own.token, now, fx)
-	fx.handed = nil // it is awake
+	own.hold(w, own.tokens.last, now, fx)
+	fx.wakes.handed = nil // it is awake
 	return nil
 }
 

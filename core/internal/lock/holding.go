@@ -23,9 +23,9 @@ func (w *Waiter) check(now clock.Instant, ahead time.Duration, fx *effects) erro
 		return w.lostError()
 	case w.state == gone:
 		return nil // released
-	case now >= w.own.deadline():
+	case now >= w.own.lease.deadline():
 		return fmt.Errorf("%w: %q", ErrLost, w.lock.key)
-	case w.own.suspended(ahead):
+	case w.own.lease.suspended(ahead):
 		fx.renewNow(w.own, now)
 		return fmt.Errorf("%w: %q: %w", ErrLost, w.lock.key, errSuspended)
 	}
@@ -47,7 +47,7 @@ func (w *Waiter) reenter(now clock.Instant) (bool, error) {
 		return false, w.lostError()
 	case w.state != granted:
 		return false, nil
-	case now >= w.own.deadline():
+	case now >= w.own.lease.deadline():
 		// The watchdog is about to say so.
 		return false, fmt.Errorf("%w: %q", ErrLost, w.lock.key)
 	}
@@ -105,5 +105,5 @@ func (t *Table) Deadline(w *Waiter) clock.Instant {
 	sh := w.lock.shard
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	return w.own.deadline()
+	return w.own.lease.deadline()
 }

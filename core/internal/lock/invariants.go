@@ -21,8 +21,13 @@ func (l *lock) valid() error {
 		acq = &acquisition{} // nothing of it counts
 	}
 	own := l.own
+	share, tokens := share{}, tokens{}
+	if own != nil {
+		share, tokens = own.turn, own.tokens
+	}
 	for _, group := range [][]rule{
 		acq.tries.rules(asking), acq.refusal.rules(), acq.outage.rules(), acq.next.rules(), acq.offer.rules(), l.listing.rules(),
+		share.rules(), tokens.rules(),
 		{
 			{"tries are on their way only while the lock is acquired", acq.tries.n == 0 || l.phase == acquiring},
 			{"an idle lock has no waiter", l.phase != idle || l.waiters.first == nil},
@@ -100,4 +105,12 @@ func (o *offering) rules() []rule {
 
 func (l *listing) rules() []rule {
 	return []rule{{"no request that leaves the list is counted below zero", l.leaving >= 0}}
+}
+
+func (s *share) rules() []rule {
+	return []rule{{"no answer is awaited when others are known to wait", !s.asked || !s.contended}}
+}
+
+func (t *tokens) rules() []rule {
+	return []rule{{"the last token is not below the one that was minted, and there was room for it", t.last >= t.base && (t.room == 0 || t.base == 0 || t.last-t.base <= t.room)}}
 }

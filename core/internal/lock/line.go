@@ -42,7 +42,7 @@ func (l *lock) comes(w *Waiter, fx *effects) {
 	}
 	// Its requests may overtake those of the caller before it, which may have left: so they say which
 	// of the two came later. It is set under the shard's mutex, in the order in which callers come.
-	w.token = -int64(l.shard.table.seq.Add(1)) //nolint:gosec // far below the greatest int64
+	w.token = -int64(l.shard.table.owners.seq.Add(1)) //nolint:gosec // far below the greatest int64
 	w.lock = l
 	l.waiters.pushFirst(w)
 	if l.acq != nil {
@@ -58,9 +58,9 @@ func (l *lock) comes(w *Waiter, fx *effects) {
 
 // supersede has the holder told that a newer caller waits, if the holder is Newest.
 func (own *ownership) supersede(fx *effects) {
-	if w := own.holder; own.number != 0 && w.err == nil && w.marks&superseded == 0 {
+	if w := own.holder; own.tokens.number != 0 && w.err == nil && w.marks&superseded == 0 {
 		w.marks |= superseded
-		fx.superseded = w
+		fx.calls.superseded = w
 	}
 }
 
@@ -92,7 +92,7 @@ func (l *lock) stands(w *Waiter, now clock.Instant, fx *effects) (s step, due bo
 func (t *Table) stand(ctx context.Context, w *Waiter, req driver.AcquireRequest, deadline clock.Instant) (s step) {
 	ctx, cancel := context.WithTimeout(ctx, answerWait)
 	defer cancel()
-	rep, err := t.turns.Stand(ctx, req)
+	rep, err := t.store.turns.Stand(ctx, req)
 	now := t.Clock.Now()
 	l := w.lock
 	l.shard.event(l, func(fx *effects) {
@@ -101,7 +101,7 @@ func (t *Table) stand(ctx context.Context, w *Waiter, req driver.AcquireRequest,
 		}
 		s = l.look(w, now, deadline, fx)
 	})
-	t.work.done()
+	t.life.work.done()
 	return s
 }
 
@@ -124,10 +124,10 @@ func (w *Waiter) stood(rep driver.Reply, fx *effects) {
 
 // askWhetherNewer asks the store whether a newer caller waits than the holder.
 func (t *Table) askWhetherNewer(own *ownership) {
-	ctx, cancel := context.WithTimeout(context.Background(), own.lease/6)
+	ctx, cancel := context.WithTimeout(context.Background(), own.lease.length/6)
 	defer cancel()
-	rep, err := t.turns.Stand(ctx, driver.AcquireRequest{
-		Key: own.lock.key, TTL: own.lease, Line: driver.Newest, Number: own.number,
+	rep, err := t.store.turns.Stand(ctx, driver.AcquireRequest{
+		Key: own.lock.key, TTL: own.lease.length, Line: driver.Newest, Number: own.tokens.number,
 	})
 	if err != nil || !rep.Out {
 		return // the next renewal asks again

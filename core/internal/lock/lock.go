@@ -47,16 +47,16 @@ const (
 // proceed finds the phase of a lock that is not held, and that no release is under way
 // for.
 func (l *lock) proceed(fx *effects) {
-	l.phase, fx.look = idle, l.waiters.first
+	l.phase, fx.wakes.look = idle, l.waiters.first
 	if l.listing.in {
 		l.declines(fx)
 	}
 	if l.asking() == 0 && l.acq != nil && l.acq.offer.named != 0 && (l.waiters.first == nil || l.waiters.first.Terms.Kind.Place()) {
-		fx.passOn, l.acq.offer.named = l.acq.offer.named, 0
+		fx.sends.passOn, l.acq.offer.named = l.acq.offer.named, 0
 	}
 	switch {
 	case l.asking() > 0:
-		l.phase, fx.look = acquiring, nil // apply looks who may ask
+		l.phase, fx.wakes.look = acquiring, nil // apply looks who may ask
 	case l.waiters.first != nil:
 		l.phase = acquiring
 	case l.acq != nil && l.places != nil && !l.courteous:
@@ -69,14 +69,14 @@ func (l *lock) proceed(fx *effects) {
 // join handles a new caller: queue it, let it share an existing hold, or return an
 // error. For an exclusive caller that waits now may be zero, and ahead always.
 func (l *lock) join(w *Waiter, now clock.Instant, ahead time.Duration, fx *effects) error {
-	if w.Terms.Wait == 0 && l.own != nil && now >= l.own.deadline() {
+	if w.Terms.Wait == 0 && l.own != nil && now >= l.own.lease.deadline() {
 		// A caller that does not wait must not be refused because of a lease that is over: if
 		// the process was stopped, or its release gets no answer, others may have had the lock
 		// since.
 		l.outlive(now, fx)
 	}
 	switch most := w.Terms.MaxWaiters; {
-	case l.shard.table.closed.Load():
+	case l.shard.table.life.closed.Load():
 		return fmt.Errorf("%w: %q", ErrClosed, l.key)
 	case l.places != nil && l.joinsOpen(w, now, ahead, fx):
 		return nil
@@ -194,7 +194,7 @@ func (l *lock) look(w *Waiter, now, deadline clock.Instant, fx *effects) step {
 		s.action, s.try = ask, l.try(w, now, deadline)
 		fx.asks = true
 		if w.Terms.Kind == driver.Permit {
-			fx.next = l.nextToAsk()
+			fx.wakes.next = l.nextToAsk()
 		}
 		return s
 	case acq.refusal.contended && acq.unwatch == nil:
@@ -260,7 +260,7 @@ func (l *lock) failOne(w *Waiter, err error, fx *effects) {
 	l.waiters.remove(w)
 	l.stray(w)
 	w.fail(fmt.Errorf("%w: %q", err, l.key))
-	w.next, fx.failed = fx.failed, w
+	w.next, fx.wakes.failed = fx.wakes.failed, w
 }
 
 // stray notes that a waiter has left the queue: its try that is on its way belongs to
@@ -324,7 +324,7 @@ func (l *lock) signal(now clock.Instant, s driver.Signal, fx *effects) {
 	}
 	l.acquisition().plan(now, s, l.shard.table.ID, kind)
 	if l.phase == acquiring && l.asking() == 0 {
-		fx.look = l.waiters.first
+		fx.wakes.look = l.waiters.first
 	}
 }
 

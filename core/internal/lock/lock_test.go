@@ -119,14 +119,14 @@ func newMachine(t *testing.T, terms []*Terms, choose func(int) int) *machine {
 		t: t, choose: choose, now: 1, table: NewTable(nil, 20*time.Millisecond, 5), terms: terms, had: map[int64]bool{},
 		owners: map[string]bool{}, orphans: map[string]bool{},
 	}
-	m.l = &lock{shard: &m.table.shards[0], key: "k"}
+	m.l = &lock{shard: &m.table.keys.shards[0], key: "k"}
 	return m
 }
 
 // apply carries effects out, as the Table does.
 func (m *machine) apply(fx *effects) {
 	m.t.Helper()
-	if w := fx.handed; w != nil {
+	if w := fx.wakes.handed; w != nil {
 		m.player(w).asleep = false
 		switch {
 		case w.Terms.Kind == driver.Exclusive && w.token <= m.token:
@@ -137,21 +137,21 @@ func (m *machine) apply(fx *effects) {
 		m.had[w.token] = w.Terms.Kind == driver.Permit
 		m.token = max(m.token, w.token)
 	}
-	for _, w := range fx.joined {
+	for _, w := range fx.wakes.joined {
 		m.player(w).asleep = false
-		if w.own != fx.handed.own || w.token != fx.handed.token {
+		if w.own != fx.wakes.handed.own || w.token != fx.wakes.handed.token {
 			m.failf("two that were let in together do not share a hold")
 		}
 	}
-	if fx.look == nil {
-		fx.look = m.l.nextToAsk()
+	if fx.wakes.look == nil {
+		fx.wakes.look = m.l.nextToAsk()
 	}
-	for _, w := range []*Waiter{fx.look, fx.next} {
+	for _, w := range []*Waiter{fx.wakes.look, fx.wakes.next} {
 		if w != nil {
 			m.player(w).asleep = false
 		}
 	}
-	for w := fx.failed; w != nil; {
+	for w := fx.wakes.failed; w != nil; {
 		next := w.next
 		w.next = nil
 		p := m.player(w)
@@ -161,18 +161,18 @@ func (m *machine) apply(fx *effects) {
 		p.asleep, p.failed = false, true
 		w = next
 	}
-	for x := fx.loss; x != nil; x = x.next {
+	for x := fx.calls.loss; x != nil; x = x.next {
 		if x.ended {
 			m.player(x.holder).lost = true
 		}
 	}
-	if fx.orphan != nil {
-		m.orphans[fx.orphan.owner] = true
+	if fx.sends.orphan != nil {
+		m.orphans[fx.sends.orphan.owner] = true
 	}
-	if fx.release != nil {
-		m.begin(fx.release, false)
+	if fx.sends.release != nil {
+		m.begin(fx.sends.release, false)
 	}
-	if own := fx.cancel; own != nil && !m.isReleasing(own) && (own.fixed || own.stopped) {
+	if own := fx.cancel; own != nil && !m.isReleasing(own) && (own.lease.fixed || own.stopped) {
 		delete(m.owners, own.owner()) // its holder relies on it to its end, by the store's expiry
 	}
 	m.check()
@@ -251,8 +251,8 @@ func (m *machine) check() {
 		if own.kind.Place() && own.holder == nil {
 			m.failf("a place without a holder")
 		}
-		if own.kind == driver.Exclusive && own.room > 0 && own.token > own.base+own.room {
-			m.failf("token %d is given out, and there was room for %d after %d", own.token, own.room, own.base)
+		if own.kind == driver.Exclusive && own.tokens.room > 0 && own.tokens.last > own.tokens.base+own.tokens.room {
+			m.failf("token %d is given out, and there was room for %d after %d", own.tokens.last, own.tokens.room, own.tokens.base)
 		}
 		for w := own.holder; w != nil; w = w.next {
 			holders[w] = own
@@ -380,7 +380,7 @@ func (m *machine) join() {
 		if m.closed != errors.Is(err, ErrClosed) {
 			m.failf("%v", err)
 		}
-		if own := m.l.own; own != nil && errors.Is(err, ErrHeld) && p.Terms.Wait == 0 && m.now >= own.deadline() {
+		if own := m.l.own; own != nil && errors.Is(err, ErrHeld) && p.Terms.Wait == 0 && m.now >= own.lease.deadline() {
 			m.failf("refused for a lease that is over, in phase %d", m.l.phase)
 		}
 		if p.Terms.Wait == 0 && errors.Is(err, ErrHeld) && m.l.phase == releasing && m.l.waiters.first == nil {
@@ -433,7 +433,7 @@ func (m *machine) answer(i int) {
 	}
 	var fx effects
 	m.l.answered(m.now, f.try, w, a, &fx)
-	if w == nil && fx.failed != nil && a.err != nil {
+	if w == nil && fx.wakes.failed != nil && a.err != nil {
 		m.failf("the outcome of a try whose caller has left fails another caller")
 	}
 	m.apply(&fx)
@@ -471,12 +471,12 @@ func (m *machine) checkRefused() {
 func (m *machine) keptOut(req driver.AcquireRequest) bool {
 	places := 0
 	for _, r := range m.releases {
-		if m.now < r.own.deadline() {
+		if m.now < r.own.lease.deadline() {
 			places++
 		}
 	}
 	for _, own := range m.mine() {
-		if m.now < own.deadline() {
+		if m.now < own.lease.deadline() {
 			places++
 		}
 	}
@@ -600,7 +600,7 @@ func (m *machine) background() {
 	case 3:
 		if m.choose(40) == 0 {
 			m.closed = true
-			m.table.closed.Store(true)
+			m.table.life.closed.Store(true)
 			m.l.close(&fx)
 		}
 	}
@@ -645,7 +645,7 @@ func FuzzEvents(f *testing.F) {
 // anything is left.
 func (m *machine) finish() {
 	m.closed = true
-	m.table.closed.Store(true)
+	m.table.life.closed.Store(true)
 	var fx effects
 	m.l.close(&fx)
 	m.apply(&fx)
@@ -719,7 +719,7 @@ func TestATryThatAPlaceOfItsProcessMayHaveRefusedAsksAgainAtOnce(t *testing.T) {
 // that may ask next was woken after each event, and by that event again.
 func TestNoWaiterMayAskForAPermitWhileTheProcessHasTheLock(t *testing.T) {
 	table := NewTable(nil, time.Second, 1)
-	l := &lock{shard: &table.shards[0], key: "k", phase: acquiring, acq: &acquisition{tries: tries{n: 1, kind: driver.Permit}}}
+	l := &lock{shard: &table.keys.shards[0], key: "k", phase: acquiring, acq: &acquisition{tries: tries{n: 1, kind: driver.Permit}}}
 	for range 2 {
 		l.waiters.push(&Waiter{Terms: &Terms{Kind: driver.Permit, AtMost: 8, Wait: -1}})
 	}
@@ -750,7 +750,7 @@ func TestATryThatATakeOverHasPassedIsForNoCaller(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			table := NewTable(nil, time.Second, 10)
-			l := &lock{shard: &table.shards[0], key: "k"}
+			l := &lock{shard: &table.keys.shards[0], key: "k"}
 			l.shard.locks["k"] = l
 			now := table.Clock.Now()
 			event := func(f func(fx *effects)) (fx effects) {
@@ -769,7 +769,7 @@ func TestATryThatATakeOverHasPassedIsForNoCaller(t *testing.T) {
 				}
 				s = l.look(&waits.Waiter, now, 0, fx)
 			})
-			own := &ownership{lock: l, seq: 77, lease: 3 * time.Second, sent: now, token: 5, base: 5}
+			own := &ownership{lock: l, seq: 77, lease: lease{length: 3 * time.Second, sent: now}, tokens: tokens{last: 5, base: 5}}
 			event(func(fx *effects) {
 				taker.lock = l
 				if err := l.takes(own, taker, now, fx); err != nil {
@@ -778,8 +778,8 @@ func TestATryThatATakeOverHasPassedIsForNoCaller(t *testing.T) {
 			})
 			c.a.Sent = table.Clock.Time(now)
 			fx := event(func(fx *effects) { l.answered(now, s.try, &waits.Waiter, c.a, fx) })
-			if fx.orphan != nil != c.orphaned {
-				t.Errorf("the reaper gets %v; want an owner: %v", fx.orphan, c.orphaned)
+			if fx.sends.orphan != nil != c.orphaned {
+				t.Errorf("the reaper gets %v; want an owner: %v", fx.sends.orphan, c.orphaned)
 			}
 			if l.own != own || own.over || taker.state != granted {
 				t.Errorf("the caller that took the lock over has lost it: %+v", own)

@@ -40,8 +40,8 @@ type offers struct {
 
 // begin has the Table told of offers, if it is not yet.
 func (o *offers) begin(t *Table) {
-	if t.turns != nil && !o.begun.Load() {
-		o.start(func() (stop func()) { return t.turns.Offers(t.ID, o.ready.Store, t.offered) })
+	if t.store.turns != nil && !o.begun.Load() {
+		o.start(func() (stop func()) { return t.store.turns.Offers(t.ID, o.ready.Store, t.offered) })
 	}
 }
 
@@ -67,7 +67,7 @@ func (t *Table) offered(o driver.Offer) {
 func (l *lock) offered(now clock.Instant, ahead time.Duration, o offer, fx *effects) {
 	acq := l.acq
 	switch {
-	case l.phase == held, l.own != nil && o.token <= l.own.token, acq != nil && o.token <= acq.offer.anchor.token:
+	case l.phase == held, l.own != nil && o.token <= l.own.tokens.last, acq != nil && o.token <= acq.offer.anchor.token:
 		// It came late, or again.
 	case l.asking() > 0, l.phase == releasing && l.waiters.first != nil:
 		// The answer on its way may give the lock to another owner of this process, or say
@@ -78,7 +78,7 @@ func (l *lock) offered(now clock.Instant, ahead time.Duration, o offer, fx *effe
 	default:
 		l.deal(now, ahead, o, fx)
 		if l.phase == acquiring {
-			fx.look = l.waiters.first
+			fx.wakes.look = l.waiters.first
 		}
 	}
 }
@@ -101,7 +101,7 @@ func (l *lock) deal(now clock.Instant, ahead time.Duration, o offer, fx *effects
 		if l.acq != nil {
 			l.acq.offer.anchor.token = o.token
 		}
-		fx.passOn = o.token
+		fx.sends.passOn = o.token
 		return
 	}
 	acq := l.acquisition()
@@ -120,31 +120,36 @@ func (l *lock) deal(now clock.Instant, ahead time.Duration, o offer, fx *effects
 
 // take makes the process the owner by an offer, until an instant, and the first waiter the holder.
 func (l *lock) take(now, until clock.Instant, ahead time.Duration, o offer, fx *effects) {
-	lease := l.waiters.first.Terms.Lease
+	length := l.waiters.first.Terms.Lease
 	own := &ownership{
-		lock: l, seq: uint64(o.token), atMost: int32(l.waiters.first.Terms.AtMost), lease: lease, offered: true, //nolint:gosec // as the token is positive
+		lock: l, seq: uint64(o.token), atMost: int32(l.waiters.first.Terms.AtMost), //nolint:gosec // as the token is positive
 		// As if it had been granted for the lease so much earlier that it ends then. So all that
 		// is said of a lease is true of it.
-		sent: until.Add(clock.Drift(lease) - lease), ahead: ahead + clock.Drift(driver.OfferLasts) - clock.Drift(lease),
-		renewAt: now.Add(confirmAfter),
-		token:   o.token, base: o.token, replied: now, began: now, contended: o.contended,
+		lease: lease{
+			length: length, sent: until.Add(clock.Drift(length) - length),
+			ahead: ahead + clock.Drift(driver.OfferLasts) - clock.Drift(length), offered: true,
+		},
+		tokens: tokens{last: o.token, base: o.token, replied: now},
+		turn:   share{began: now, contended: o.contended}, renew: renewing{at: now.Add(confirmAfter)},
 	}
-	if lease > fenceKept {
-		own.base = 0 // the release tells the store the token
+	if length > fenceKept {
+		own.tokens.base = 0 // the release tells the store the token
 	}
 	l.listing.in = false
-	l.away.ends(now)
+	if l.away.since != 0 {
+		l.away.ends(now)
+	}
 	l.acq.signals.rest = ""
 	l.acq.got()
 	l.own, l.phase = own, held
-	own.grant(l.waiters.first, own.token, now, fx)
+	own.grant(l.waiters.first, own.tokens.last, now, fx)
 	fx.more, fx.schedule = 1, own
 }
 
 // passOn gives an offer that no caller here wants to the next process. The callers that wait
 // here, for places, ask then: if no other process waits, no signal comes.
 func (t *Table) passOn(key string, token int64) {
-	t.work.Go(func() {
+	t.life.work.Go(func() {
 		owner := t.owner(uint64(token)) //nolint:gosec // a token is positive
 		_, err := t.store.Release(context.Background(), driver.ReleaseRequest{
 			Key: key, Owner: owner, Token: token, TTL: driver.OfferLasts,
@@ -162,6 +167,6 @@ func (t *Table) passOn(key string, token int64) {
 // passedOn is the event that an offer was passed on.
 func (l *lock) passedOn(fx *effects) {
 	if l.phase == acquiring && l.asking() == 0 && l.waiters.first != nil {
-		l.acquisition().next.tryAt, fx.look = 0, l.waiters.first
+		l.acquisition().next.tryAt, fx.wakes.look = 0, l.waiters.first
 	}
 }

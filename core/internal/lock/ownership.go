@@ -13,110 +13,127 @@ import (
 // owner. It passes from hold to hold without a request, for as long as that is fair
 // to other processes.
 type ownership struct {
-	timers.Slot // in the watchdog's events
-
-	renewals uint32 // of the watchdog that were confirmed; it stands where there is room
-
-	lock *lock
+	timers.Slot       // in the watchdog's events
+	atMost      int32 // of a permit
+	lock        *lock
 	// holder has the lock. Callers that share an ownership of the kind Shared follow
 	// it. nil: vacant, until a renewal has confirmed the lease.
 	holder *Waiter
 	seq    uint64 // of the owner
-	lease  time.Duration
-
-	// sent is the send time of the last confirmed acquire or renewal. The lease counts from
-	// it. ahead is how far the wall clock had run ahead when the store last said that the
-	// lock is ours.
-	sent  clock.Instant
-	ahead time.Duration
-
-	number int64 // of the caller that is Newest; zero: the caller is not
-
-	// Fencing tokens: the highest given out, the token that the store minted, and the time
-	// of that reply.
-	token   int64
-	base    int64
-	room    int64 // how many tokens above base it leaves to hand-offs; zero: no bound
-	replied clock.Instant
-
-	// The turn of this process among others: when it began, or when the store last
-	// said that no other process waits, and how often the lock was given since.
-	began  clock.Instant
-	grants int32
-	atMost int32 // of a permit
-
 	// bound is the end of the holder's MaxHold, of several holders the first end, or
 	// earlier; zero: none has a bound.
-	bound clock.Instant
-
-	renewAt clock.Instant
-	hint    clock.Instant // when the store had something to tell; zero: the lock was looked at since
-	lastErr *error        // of the last renewal; nil: it was confirmed, as nearly all are
-
+	bound     clock.Instant
 	kind      driver.Kind
-	fixed     bool // not renewed
-	offered   bool // begun without a request, and not yet renewed
 	over      bool // released or lost
 	stopped   bool // MaxHold: no more renewals
 	ambiguous bool // a try of the acquire may be executed later
-	renewing  bool
-	tries     uint8 // of the renewal of an offer
-	asked     bool  // whether others wait, and no answer yet
-	contended bool  // other processes wait
+
+	lease  lease
+	tokens tokens
+	turn   share
+	renew  renewing
+}
+
+// lease is the time for which the store keeps the lock.
+//
+// Invariant: it is either fixed, or renewed. While it is offered, it was not renewed, and sent is
+// so early that the lease ends with the offer.
+type lease struct {
+	length time.Duration
+	// sent is the send time of the last confirmed acquire or renewal. The lease counts from
+	// it. ahead is how far the wall clock had run ahead when the store last said that the
+	// lock is ours.
+	sent    clock.Instant
+	ahead   time.Duration
+	fixed   bool // not renewed
+	offered bool // begun without a request, and not yet renewed
+}
+
+// tokens are the fencing tokens, as the store has minted them.
+//
+// Invariant: last is not below base. It is above base only after hand-offs, and with room by at
+// most room.
+type tokens struct {
+	last    int64         // the highest given out
+	base    int64         // the token that the store minted; zero: the release tells the store the last one
+	room    int64         // how many tokens above base it leaves to hand-offs; zero: no bound
+	number  int64         // of the caller that is Newest; zero: the caller is not
+	replied clock.Instant // when the store minted base
+}
+
+// share is the turn of this process among others.
+//
+// Invariant: an answer is awaited only while no others are known to wait.
+type share struct {
+	began     clock.Instant // or when the store last said that no other process waits
+	grants    int32         // how often the lock was given since
+	asked     bool          // whether others wait, and no answer yet
+	contended bool          // other processes wait
+}
+
+// renewing is the watchdog's work at the lease. The renewal that is underway may have been carried
+// out before a hint, so the next one follows it at once.
+type renewing struct {
+	at        clock.Instant // when the next one is due
+	hint      clock.Instant // when the store had something to tell; zero: the lock was looked at since
+	failed    *error        // why the last one did; nil: it was confirmed, as nearly all are
+	confirmed uint32        // so many were
+	underway  bool
+	tries     uint8 // to renew an offer
 }
 
 // owner is the text that identifies the owner in the store.
 func (own *ownership) owner() string { return own.lock.shard.table.owner(own.seq) }
 
 // deadline is until when the lease is good without another renewal.
-func (own *ownership) deadline() clock.Instant {
-	return own.sent.Add(own.lease - clock.Drift(own.lease))
+func (l *lease) deadline() clock.Instant {
+	return l.sent.Add(l.length - clock.Drift(l.length))
 }
 
 // ends is until when the store may keep a lease that is not renewed any more. The store
 // counts by its own clock, from a moment before the reply to the acquire or renewal
 // came. A renewal has a sixth of the lease for its reply.
 func (own *ownership) ends() clock.Instant {
-	return max(own.replied, own.sent.Add(own.lease/6)).Add(own.lease + clock.Drift(own.lease))
+	return max(own.tokens.replied, own.lease.sent.Add(own.lease.length/6)).Add(own.lease.length + clock.Drift(own.lease.length))
 }
 
 // suits reports whether a waiter with these terms can have the lock by a hand-off.
 func (own *ownership) suits(t *Terms) bool {
 	return own.kind == t.Kind && int(own.atMost) == t.AtMost &&
-		own.lease == t.Lease && own.fixed == t.Fixed && !own.stopped &&
-		(own.number != 0) == (t.Line == driver.Newest) &&
-		(!t.Attentive || own.seq&attentive != 0 || own.lock.shard.table.turns == nil)
+		own.lease.length == t.Lease && own.lease.fixed == t.Fixed && !own.stopped &&
+		(own.tokens.number != 0) == (t.Line == driver.Newest) &&
+		(!t.Attentive || own.seq&attentive != 0 || own.lock.shard.table.store.turns == nil)
 }
 
 // suspended reports whether the machine may have slept since the lease was last
 // confirmed: the wall clock went on, the monotonic clock did not.
-func (own *ownership) suspended(ahead time.Duration) bool {
-	return ahead-own.ahead > clock.Drift(own.lease)
+func (l *lease) suspended(ahead time.Duration) bool {
+	return ahead-l.ahead > clock.Drift(l.length)
 }
 
 // unknown reports whether a request must give the store the last token: the store did
 // not mint it, or so long ago that it may have forgotten it. The store minted all
 // tokens of a permit ([driver.Tokens]).
 func (own *ownership) unknown(now clock.Instant) bool {
-	return own.token != own.base && own.kind != driver.Permit || now.Sub(own.replied) > own.lease
+	return own.tokens.last != own.tokens.base && own.kind != driver.Permit || now.Sub(own.tokens.replied) > own.lease.length
 }
 
 // orphan is the owner for the reaper.
 func (own *ownership) orphan(now clock.Instant) *orphan {
 	return &orphan{
 		key: own.lock.key, owner: own.owner(), kind: own.kind, atMost: int(own.atMost),
-		ttl: own.lease, token: own.token, news: own.unknown(now),
+		ttl: own.lease.length, token: own.tokens.last, news: own.unknown(now),
 	}
 }
 
 // nextEvent is when the watchdog has to look at the ownership, and how much earlier
 // it may: for the renewal, the holder's MaxHold or the deadline.
 func (own *ownership) nextEvent() (at clock.Instant, tolerance time.Duration) {
-	if at = own.deadline(); own.hint != 0 && !own.renewing {
-		return own.hint, 0
+	if at = own.lease.deadline(); own.renew.hint != 0 && !own.renew.underway {
+		return own.renew.hint, 0
 	}
-	if !own.fixed && !own.stopped && own.renewAt < at {
-		at, tolerance = own.renewAt, own.slack()
+	if !own.lease.fixed && !own.stopped && own.renew.at < at {
+		at, tolerance = own.renew.at, own.lease.slack()
 	}
 	if own.bound != 0 && own.bound < at {
 		at, tolerance = own.bound, 0
@@ -125,22 +142,22 @@ func (own *ownership) nextEvent() (at clock.Instant, tolerance time.Duration) {
 }
 
 // slack is how much earlier than due a renewal may go: fewer, larger batches.
-func (own *ownership) slack() time.Duration {
-	if own.offered {
+func (l *lease) slack() time.Duration {
+	if l.offered {
 		return confirmAfter / 2
 	}
-	return min(own.lease/60, 50*time.Millisecond)
+	return min(l.length/60, 50*time.Millisecond)
 }
 
 // within is how long a renewal may take that is sent now: a sixth of the lease, so that three
 // fit between the start of the first, at a third of the lease, and the deadline. An offer is not
 // renewed yet: its first renewal has a third of the time left.
-func (own *ownership) within(now clock.Instant) time.Duration {
-	if own.offered {
+func (l *lease) within(now clock.Instant) time.Duration {
+	if l.offered {
 		// A multiple, so that renewals share batches.
-		return min(own.lease/6, max(own.deadline().Sub(now)/3, confirmAfter).Truncate(confirmAfter))
+		return min(l.length/6, max(l.deadline().Sub(now)/3, confirmAfter).Truncate(confirmAfter))
 	}
-	return own.lease / 6
+	return l.length / 6
 }
 
 // grant makes a waiter the holder.
@@ -154,21 +171,21 @@ func (own *ownership) grant(w *Waiter, token int64, now clock.Instant, fx *effec
 		l.unlists(fx) // the store takes it for the only waiter still
 	}
 	if next := l.waiters.first; next != nil && next.Terms.Line != driver.InTurn {
-		fx.look = next // the store has to know that it waits
+		fx.wakes.look = next // the store has to know that it waits
 	}
 	own.hold(w, token, now, fx)
 }
 
 // hold makes a caller the holder that is not in the queue, or not any more.
 func (own *ownership) hold(w *Waiter, token int64, now clock.Instant, fx *effects) {
-	own.holder, own.token = w, token
-	own.grants++
+	own.holder, own.tokens.last = w, token
+	own.turn.grants++
 	w.state, w.own, w.token, w.holds, w.since = granted, own, token, 1, now
 	own.bound = 0
 	if w.Terms.MaxHold > 0 {
 		own.noteBound(w)
 	}
-	fx.handed = w
+	fx.wakes.handed = w
 }
 
 // handOff gives the lock to the next waiter, which there is, if that waiter may have it: no
@@ -182,20 +199,20 @@ func (own *ownership) hold(w *Waiter, token int64, now clock.Instant, fx *effect
 // already, the grant has left room for so many hand-offs.
 func (own *ownership) handOff(now clock.Instant, ahead time.Duration, fx *effects) (kept bool) {
 	w := own.lock.waiters.first
-	if own.fixed || own.number != 0 || !own.suits(w.Terms) || own.lock.shard.table.closed.Load() || now >= own.deadline() {
+	if own.lease.fixed || own.tokens.number != 0 || !own.suits(w.Terms) || own.lock.shard.table.life.closed.Load() || now >= own.lease.deadline() {
 		return false
 	}
-	if own.room > 0 && own.token-own.base >= own.room || own.turnOver(now, fx) {
+	if own.tokens.room > 0 && own.tokens.last-own.tokens.base >= own.tokens.room || own.turnOver(now, fx) {
 		return false
 	}
-	if own.aging(now) || own.offered && w.Terms.Whole || own.suspended(ahead) {
+	if own.lease.aging(now) || own.lease.offered && w.Terms.Whole || own.lease.suspended(ahead) {
 		// Less than two thirds are left, or the clocks disagree: no waiter gets it
 		// before a renewal has confirmed it.
 		own.holder, own.bound = nil, 0
 		fx.renewNow(own, now)
 		return true
 	}
-	own.grant(w, own.token+1, now, fx)
+	own.grant(w, own.tokens.last+1, now, fx)
 	if w.Terms.MaxHold > 0 {
 		fx.schedule = own // it has a separate end
 	}
@@ -204,11 +221,11 @@ func (own *ownership) handOff(now clock.Instant, ahead time.Duration, fx *effect
 
 // aging reports whether so much of the lease has passed that no other caller should begin with
 // the rest.
-func (own *ownership) aging(now clock.Instant) bool {
-	if own.offered {
-		return own.deadline().Sub(now) < leastOffer
+func (l *lease) aging(now clock.Instant) bool {
+	if l.offered {
+		return l.deadline().Sub(now) < leastOffer
 	}
-	return now.Sub(own.sent) > own.lease/3
+	return now.Sub(l.sent) > l.length/3
 }
 
 // turnOver reports whether the turn of this process has ended, and other processes
@@ -216,13 +233,13 @@ func (own *ownership) aging(now clock.Instant) bool {
 // answer is here at its end. Until it is, no other process is known to wait.
 func (own *ownership) turnOver(now clock.Instant, fx *effects) bool {
 	table := own.lock.shard.table
-	turn, grants := now.Sub(own.began), int(own.grants)
-	length := max(table.turnTime, own.lock.away.fair())
-	if own.contended && (turn >= length || grants >= table.turnCount) {
+	turn, grants := now.Sub(own.turn.began), int(own.turn.grants)
+	length := max(table.pace.time, own.lock.away.fair())
+	if own.turn.contended && (turn >= length || grants >= table.pace.grants) {
 		return true
 	}
-	if !own.asked && !own.contended && (turn >= length/2 || grants >= table.turnCount/2) {
-		own.asked = true
+	if !own.turn.asked && !own.turn.contended && (turn >= length/2 || grants >= table.pace.grants/2) {
+		own.turn.asked = true
 		fx.renewNow(own, now)
 	}
 	return false
@@ -258,10 +275,10 @@ func (a *absence) begins(sent clock.Instant, list string) {
 	a.since, a.others = sent, strings.Count(list, ",")
 }
 
-// ends notes that this process has the lock again. One process that hung counts for no more than
+// ends notes that this process has the lock again, which it has waited for in a list. One process that hung counts for no more than
 // the farthest that there can be.
 func (a *absence) ends(now clock.Instant) {
-	if a.since != 0 && a.others > 0 {
+	if a.others > 0 {
 		a.turn += (min(now.Sub(a.since)/time.Duration(a.others), time.Second) - a.turn) / 4
 	}
 	a.since = 0
@@ -269,10 +286,10 @@ func (a *absence) ends(now clock.Instant) {
 
 // renewNow asks for a renewal out of turn.
 func (fx *effects) renewNow(own *ownership, now clock.Instant) {
-	if own.renewing || own.fixed || own.stopped || own.over {
+	if own.renew.underway || own.lease.fixed || own.stopped || own.over {
 		return
 	}
-	own.renewAt = now
+	own.renew.at = now
 	fx.schedule = own
 }
 
@@ -298,5 +315,5 @@ func (l *lock) retire(own *ownership, release bool, fx *effects) {
 // giveUp releases, in the background, an ownership that no waiter can use.
 func (l *lock) giveUp(own *ownership, fx *effects) {
 	l.retire(own, true, fx)
-	fx.release = own
+	fx.sends.release = own
 }

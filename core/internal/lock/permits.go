@@ -112,6 +112,6 @@ func (l *lock) failSurplus(fx *effects) {
 		l.waiters.remove(w)
 		w.marks |= waited
 		w.fail(err)
-		w.next, fx.failed = fx.failed, w
+		w.next, fx.wakes.failed = fx.wakes.failed, w
 	}
 }

@@ -81,11 +81,11 @@ func (l *lock) placed(own *ownership, w *Waiter, rest string, now clock.Instant,
 	case w == nil || !own.suits(w.Terms):
 		l.giveUp(own, fx) // the caller that asked for it has left
 	case own.kind == driver.Permit:
-		own.grant(w, own.token, now, fx)
+		own.grant(w, own.tokens.last, now, fx)
 		fx.more = 1
 	default:
-		own.contended = exclusiveIn(rest)
-		if own.joinable(l.waiters.first) && !own.contended {
+		own.turn.contended = exclusiveIn(rest)
+		if own.joinable(l.waiters.first) && !own.turn.contended {
 			p.open = own
 		}
 		own.admit(now, fx)
@@ -97,14 +97,14 @@ func (l *lock) placed(own *ownership, w *Waiter, rest string, now clock.Instant,
 // the same.
 func (own *ownership) admit(now clock.Instant, fx *effects) {
 	l := own.lock
-	for w := l.waiters.first; w != nil && own.suits(w.Terms) && (fx.handed == nil || own.joinable(w)); w = l.waiters.first {
+	for w := l.waiters.first; w != nil && own.suits(w.Terms) && (fx.wakes.handed == nil || own.joinable(w)); w = l.waiters.first {
 		l.waiters.remove(w)
 		l.stray(w)
 		own.share(w, now, fx)
-		if fx.handed == nil {
-			fx.handed = w
+		if fx.wakes.handed == nil {
+			fx.wakes.handed = w
 		} else {
-			fx.joined = append(fx.joined, w)
+			fx.wakes.joined = append(fx.wakes.joined, w)
 		}
 		if !own.joinable(w) {
 			return
@@ -114,7 +114,7 @@ func (own *ownership) admit(now clock.Instant, fx *effects) {
 
 // joinable reports whether others may share the hold of a waiter: a fixed lease is one
 // caller's alone.
-func (own *ownership) joinable(w *Waiter) bool { return !own.fixed && !w.Terms.WillFix }
+func (own *ownership) joinable(w *Waiter) bool { return !own.lease.fixed && !w.Terms.WillFix }
 
 // share adds a waiter to the holders of a shared hold.
 func (own *ownership) share(w *Waiter, now clock.Instant, fx *effects) {
@@ -123,8 +123,8 @@ func (own *ownership) share(w *Waiter, now clock.Instant, fx *effects) {
 		w.next.prev = w
 	}
 	own.holder = w
-	own.grants++
-	w.state, w.own, w.token, w.holds, w.since = granted, own, own.token, 1, now
+	own.turn.grants++
+	w.state, w.own, w.token, w.holds, w.since = granted, own, own.tokens.last, 1, now
 	fx.more++
 	if w.Terms.MaxHold > 0 && own.noteBound(w) {
 		fx.schedule = own
@@ -149,19 +149,19 @@ func (l *lock) joinsOpen(w *Waiter, now clock.Instant, ahead time.Duration, fx *
 		return false
 	}
 	own := l.places.open
-	if own == nil || !own.suits(w.Terms) || !own.joinable(w) || now >= own.deadline() || own.suspended(ahead) {
+	if own == nil || !own.suits(w.Terms) || !own.joinable(w) || now >= own.lease.deadline() || own.lease.suspended(ahead) {
 		return false
 	}
-	if now.Sub(own.sent) > own.lease/2 {
+	if now.Sub(own.lease.sent) > own.lease.length/2 {
 		// The renewal that was due is late. A separate hold is safer.
 		return false
 	}
-	if own.contended {
+	if own.turn.contended {
 		l.places.open = nil // those who wait elsewhere come first
 		return false
 	}
-	if !own.asked && now.Sub(own.began) >= max(l.shard.table.turnTime/2, minQuestion) {
-		own.asked = true
+	if !own.turn.asked && now.Sub(own.turn.began) >= max(l.shard.table.pace.time/2, minQuestion) {
+		own.turn.asked = true
 		fx.renewNow(own, now)
 	}
 	own.share(w, now, fx)
@@ -175,7 +175,7 @@ func (own *ownership) passOn(w *Waiter, now clock.Instant, ahead time.Duration, 
 		p.handedOff = own.handOn(now, ahead, fx)
 		return p.handedOff
 	}
-	if now >= own.deadline() {
+	if now >= own.lease.deadline() {
 		own.expire(now, fx) // the watchdog is only too late to say so, to all
 		p.err, p.cause = w.lostError(), ErrLost
 		return true
@@ -216,14 +216,14 @@ func (own *ownership) handOn(now clock.Instant, ahead time.Duration, fx *effects
 		return false // a caller that wants the lock for itself is not overtaken
 	}
 	w := l.firstSilent() // waiters that ask get their own answers
-	if w == nil || own.fixed || !own.suits(w.Terms) || l.shard.table.closed.Load() ||
-		own.token-own.base >= driver.Tokens-1 || now.Sub(own.sent) > own.lease/3 || own.suspended(ahead) {
+	if w == nil || own.lease.fixed || !own.suits(w.Terms) || l.shard.table.life.closed.Load() ||
+		own.tokens.last-own.tokens.base >= driver.Tokens-1 || now.Sub(own.lease.sent) > own.lease.length/3 || own.lease.suspended(ahead) {
 		return false
 	}
 	if own.turnOver(now, fx) {
 		return false
 	}
-	own.grant(w, own.token+1, now, fx)
+	own.grant(w, own.tokens.last+1, now, fx)
 	if w.Terms.MaxHold > 0 {
 		fx.schedule = own // it has a separate end
 	}
@@ -241,7 +241,7 @@ func (l *lock) left(own *ownership, sent, now clock.Instant, listed bool, fx *ef
 		l.declines(fx)
 	}
 	acq := l.acq
-	if l.phase == acquiring && acq != nil && !own.contended {
+	if l.phase == acquiring && acq != nil && !own.turn.contended {
 		acq.refusal.room++
 	}
 	if l.phase != acquiring || l.asking() > 0 {
@@ -253,8 +253,8 @@ func (l *lock) left(own *ownership, sent, now clock.Instant, listed bool, fx *ef
 		// Others were promised the next turn; ours will be announced, or comes after
 		// a pause.
 		acq.refusal.contended, acq.refusal.at, acq.next.tryAt = true, sent, min(acq.next.tryAt, now.Add(4*grace))
-	case !own.contended:
+	case !own.turn.contended:
 		acq.next.tryAt = 0 // the place is free, and no other process is known to want it
 	}
-	fx.look = l.waiters.first
+	fx.wakes.look = l.waiters.first
 }

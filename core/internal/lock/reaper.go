@@ -82,16 +82,23 @@ type orphan struct {
 	news       bool          // the store may not know the token
 	from       clock.Instant // before it nothing is released; zero is now
 
-	began     clock.Instant // from when it may be released
-	next      clock.Instant // when to release it again
-	until     clock.Instant // when to forget it
-	failed    bool          // its last release did
-	releasing bool          // its release is under way
+	when      times
+	failed    bool // its last release did
+	releasing bool // its release is under way
+}
+
+// times are when the reaper has to do with an orphan.
+//
+// Invariant: began is not after until. The reaper sets all when it takes the orphan.
+type times struct {
+	began clock.Instant // from when it may be released
+	next  clock.Instant // when to release it again
+	until clock.Instant // when to forget it
 }
 
 func (r *reaper) init(t *Table) {
-	r.table, r.store, r.clock, r.start = t, t.store, &t.Clock, t.work.Go
-	r.timers.Clock, r.timers.Go, r.timers.Serve = &t.Clock, t.work.Go, r.serve
+	r.table, r.store, r.clock, r.start = t, t.store.Store, &t.Clock, t.life.work.Go
+	r.timers.Clock, r.timers.Go, r.timers.Serve = &t.Clock, t.life.work.Go, r.serve
 	r.orphans, r.most = make(map[string]*orphan), reapMost
 	r.first.most, r.again.most = reapAtOnce, reapAgainAtOnce
 }
@@ -104,10 +111,10 @@ func (r *reaper) add(o *orphan) {
 		return // its TTL will do
 	}
 	now := r.clock.Now()
-	o.began = max(now, o.from)
-	o.next, o.until = o.began, o.began.Add(o.ttl)
+	o.when.began = max(now, o.from)
+	o.when.next, o.when.until = o.when.began, o.when.began.Add(o.ttl)
 	if old := r.orphans[o.owner]; old != nil {
-		old.began, old.next, old.until = o.began, o.next, o.until
+		old.when.began, old.when.next, old.when.until = o.when.began, o.when.next, o.when.until
 		r.plan(old)
 		return
 	}
@@ -132,7 +139,7 @@ func (r *reaper) reap(key, holders string) (found bool) {
 			continue
 		}
 		if o.list != &r.lane(o).due { // else its turn comes when others are answered
-			o.next = now
+			o.when.next = now
 			r.plan(o)
 		}
 		found = true
@@ -156,15 +163,15 @@ func (r *reaper) serve(batch []*orphan, now clock.Instant) {
 		switch l := r.lane(o); {
 		case r.closed || o.releasing || r.orphans[o.owner] != o:
 			// Sent, or forgotten, after the timers took it out.
-		case now >= o.until:
+		case now >= o.when.until:
 			r.forget(o)
-		case now < o.next:
+		case now < o.when.next:
 			r.plan(o) // it was put off after the timers took it out
 		case l.busy < l.most:
 			r.send(o, l, now)
 		default:
 			o.moveTo(&l.due)
-			r.timers.Schedule(o, o.until, 0)
+			r.timers.Schedule(o, o.when.until, 0)
 		}
 	}
 }
@@ -183,12 +190,12 @@ func (r *reaper) release(o *orphan, l *lane) {
 	o.releasing, o.failed = false, err != nil && !errors.Is(err, driver.ErrNotOwner)
 	if !o.failed {
 		// The lock that it may have held is free. From here only a late request can take it.
-		o.until = min(o.until, now.Add(lateMost))
+		o.when.until = min(o.when.until, now.Add(lateMost))
 	}
 	r.plan(o)
 	l.busy--
 	for !r.closed && l.busy < l.most && l.due.first != nil {
-		if next := l.due.first; now < next.until {
+		if next := l.due.first; now < next.when.until {
 			r.send(next, l, now)
 		} else {
 			r.forget(next)
@@ -217,7 +224,7 @@ func (r *reaper) plan(o *orphan) {
 	} else {
 		o.moveTo(nil)
 	}
-	r.timers.Schedule(o, min(o.next, o.until), 0)
+	r.timers.Schedule(o, min(o.when.next, o.when.until), 0)
 }
 
 // send begins a release.
@@ -225,8 +232,8 @@ func (r *reaper) send(o *orphan, l *lane, now clock.Instant) {
 	o.moveTo(nil)
 	r.timers.Cancel(o)
 	o.releasing = true
-	pause := max(min(o.ttl/3, reapPause), min(now.Sub(o.began)/3, reapPauseMost), time.Millisecond)
-	o.next = now.Add(pause)
+	pause := max(min(o.ttl/3, reapPause), min(now.Sub(o.when.began)/3, reapPauseMost), time.Millisecond)
+	o.when.next = now.Add(pause)
 	l.busy++
 	r.start(func() { r.release(o, l) })
 }
@@ -235,7 +242,7 @@ func (r *reaper) send(o *orphan, l *lane, now clock.Instant) {
 // whether there was one.
 func (r *reaper) makeRoom() bool {
 	if n := r.full.Count(time.Now()); n > 0 {
-		r.table.Log.Warn("interlock: too many requests whose outcome is not known: some locks stay until their TTL ends",
+		r.table.Hooks.Log.Warn("interlock: too many requests whose outcome is not known: some locks stay until their TTL ends",
 			"requests", n, "most", r.most)
 	}
 	o := r.paused.last // not among the next to be released

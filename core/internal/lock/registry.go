@@ -47,7 +47,7 @@ type registry struct {
 // Announce has the Table keep an entry in the store while it is used, if the store has
 // such entries. It is called before the first [Table.Acquire].
 func (t *Table) Announce(service, version string) {
-	store, ok := t.store.(driver.Registry)
+	store, ok := t.store.Store.(driver.Registry)
 	if !ok {
 		return
 	}
@@ -85,14 +85,14 @@ func (r *registry) due() {
 	if !r.begin() {
 		return
 	}
-	defer r.table.work.done()
+	defer r.table.life.work.done()
 	ctx, cancel := context.WithTimeout(context.Background(), announceWithin)
 	defer cancel()
 	if r.self.Host == "" {
 		r.self.Host, _ = os.Hostname() // without a name the process number has to do
 	}
 	if err := r.store.Announce(ctx, r.self); err != nil {
-		r.table.Log.Debug("interlock: this locker's entry could not be written, so that tools cannot name its process",
+		r.table.Hooks.Log.Debug("interlock: this locker's entry could not be written, so that tools cannot name its process",
 			"locker", r.self.ID, "error", err)
 	}
 }
@@ -111,14 +111,14 @@ func (r *registry) begin() bool {
 	r.running.Store(true)
 	r.fresh, r.written = false, true
 	r.timer.Reset(announceEvery)
-	r.table.work.begin() // here, so that Close waits for it
+	r.table.life.work.begin() // here, so that Close waits for it
 	return true
 }
 
 // used reports whether a caller holds a lock or waits for one.
 func (t *Table) used() bool {
-	for i := range t.shards {
-		sh := &t.shards[i]
+	for i := range t.keys.shards {
+		sh := &t.keys.shards[i]
 		sh.mu.Lock()
 		n := len(sh.locks)
 		sh.mu.Unlock()

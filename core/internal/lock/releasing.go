@@ -50,10 +50,10 @@ func (w *Waiter) release(now clock.Instant, ahead time.Duration, p *Parting, fx 
 			return
 		}
 	case l.waiters.first != nil && own.handOff(now, ahead, fx):
-		p.handedOff, fx.ended = true, fx.handed == nil
+		p.handedOff, fx.ended = true, fx.wakes.handed == nil
 		return
 	}
-	p.told, p.expired = w.err != nil, now >= own.deadline()
+	p.told, p.expired = w.err != nil, now >= own.lease.deadline()
 	if p.expired && !p.told {
 		w.err, p.cause = &ErrLost, ErrLost // the watchdog was about to say so
 	}
@@ -63,10 +63,10 @@ func (w *Waiter) release(now clock.Instant, ahead time.Duration, p *Parting, fx 
 		l.outlive(now, fx)
 		return
 	}
-	if own.contended && l.waiters.first != nil && !l.shard.table.closed.Load() {
+	if own.turn.contended && l.waiters.first != nil && !l.shard.table.life.closed.Load() {
 		p.waiter = l.shard.table.name(l.waiters.first.Terms.Kind, true)
-		if l.shard.table.offers.ready.Load() && l.waiters.first.Terms.takesOffers() {
-			p.waiter = l.shard.table.names.Load().offers
+		if l.shard.table.hints.offers.ready.Load() && l.waiters.first.Terms.takesOffers() {
+			p.waiter = l.shard.table.owners.names.Load().offers
 		}
 	}
 }
@@ -124,12 +124,12 @@ func (t *Table) Send(ctx context.Context, w *Waiter, p *Parting) Released {
 // nothing and returns false: a store that does not answer keeps callers waiting, and not an
 // unbounded number of goroutines.
 func (t *Table) Behind(f func()) bool {
-	if t.behind.Add(1) > behindMost {
-		t.behind.Add(-1)
+	if t.life.behind.Add(1) > behindMost {
+		t.life.behind.Add(-1)
 		return false
 	}
-	t.work.Go(func() {
-		defer t.behind.Add(-1)
+	t.life.work.Go(func() {
+		defer t.life.behind.Add(-1)
 		f()
 	})
 	return true
@@ -145,7 +145,7 @@ func (p *Parting) result(w *Waiter, err error) Released {
 	case p.expired:
 		// By our clock, whether the store still knew us or could not be asked.
 		r := Released{Lost: Unavailable, Err: fmt.Errorf("%w: %q: %w", ErrLost, key, errDeadline)}
-		if p.unsent.fixed {
+		if p.unsent.lease.fixed {
 			r.Lost = Expired
 		}
 		if err != nil {
@@ -165,7 +165,7 @@ func (t *Table) sendRelease(ctx context.Context, own *ownership, waiter string) 
 	sent, ahead := t.Clock.Read()
 	req := driver.ReleaseRequest{
 		Key: l.key, Owner: t.owner(own.seq), Kind: own.kind, AtMost: int(own.atMost),
-		Token: own.token, TTL: own.lease, Remember: own.unknown(sent), Waiter: waiter,
+		Token: own.tokens.last, TTL: own.lease.length, Remember: own.unknown(sent), Waiter: waiter,
 		Deadline: t.Clock.Time(sent.Add(releaseWait)),
 	}
 	waiting, err := t.store.Release(ctx, req)
@@ -183,7 +183,7 @@ func (l *lock) released(
 ) {
 	if own.ambiguous || err != nil && !errors.Is(err, driver.ErrNotOwner) {
 		// A try of the acquire or of the release may be on its way still.
-		fx.orphan = own.orphan(now)
+		fx.sends.orphan = own.orphan(now)
 	}
 	l.listing.in = l.listing.in || listed && err == nil
 	if own.kind.Place() {
@@ -200,7 +200,7 @@ func (l *lock) released(
 			l.away.begins(sent, waiting)
 			// The list is the answer of the execution that has released it: every later offer was
 			// minted after the release was sent.
-			l.acquisition().offer.anchor = anchor{own.token, sent, ahead}
+			l.acquisition().offer.anchor = anchor{own.tokens.last, sent, ahead}
 		}
 	}
 	switch {
@@ -209,7 +209,7 @@ func (l *lock) released(
 		if l.acq != nil {
 			l.acq.next.tryAt = 0
 		}
-	case !listed && (waiting != "" || own.contended):
+	case !listed && (waiting != "" || own.turn.contended):
 		// It goes to another process. The next caller here must not be faster than
 		// that one: it has only just been told.
 		l.acquisition().giveWay(now, now.Sub(sent), waiting)

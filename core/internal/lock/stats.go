@@ -14,9 +14,9 @@ type Stats struct {
 
 // Stats counts the keys, holds and orphans of the Table.
 func (t *Table) Stats() Stats {
-	s := Stats{Holds: t.holds.Load()}
-	for i := range t.shards {
-		sh := &t.shards[i]
+	s := Stats{Holds: t.life.holds.Load()}
+	for i := range t.keys.shards {
+		sh := &t.keys.shards[i]
 		sh.mu.Lock()
 		s.Keys += len(sh.locks)
 		sh.mu.Unlock()
@@ -30,8 +30,8 @@ func (t *Table) Stats() Stats {
 // StopEvents keeps the watchdog from looking at its present ownerships. It is for
 // tests: it plays a process with a late scheduler.
 func (t *Table) StopEvents() {
-	for i := range t.shards {
-		sh := &t.shards[i]
+	for i := range t.keys.shards {
+		sh := &t.keys.shards[i]
 		sh.mu.Lock()
 		for _, l := range sh.locks {
 			if l.phase == held {
@@ -78,8 +78,8 @@ type State struct {
 // number of the waiters.
 func (t *Table) States() []State {
 	var all []State
-	for i := range t.shards {
-		sh := &t.shards[i]
+	for i := range t.keys.shards {
+		sh := &t.keys.shards[i]
 		sh.mu.Lock()
 		for _, l := range sh.locks {
 			s := State{Key: l.key, Waiters: int(l.waiters.n)}
@@ -105,7 +105,7 @@ func (own *ownership) state(s State) State {
 	w := own.holder
 	clock := &own.lock.shard.table.Clock
 	s.Holder, s.Terms, s.Since, s.Token = w.Holder, w.Terms, clock.Time(w.since), w.token
-	s.Deadline, s.Renewals, s.LastError = clock.Time(own.deadline()), int(own.renewals), own.lastError()
+	s.Deadline, s.Renewals, s.LastError = clock.Time(own.lease.deadline()), int(own.renew.confirmed), own.lastError()
 	for ; w != nil; w = w.next {
 		s.Holds += int(w.holds)
 	}

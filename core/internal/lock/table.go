@@ -26,40 +26,77 @@ type Table struct {
 	// ID is the name of the process among the processes that use the store: 128 random
 	// bits, the first half of every owner.
 	ID string
-	// Observed says to tell holders of renewals. The owner of the Table sets it before
-	// the first call.
-	Observed bool
-	// Log writes lines, and never waits for that. The owner of the Table sets it before the
-	// first call.
-	Log *slog.Logger
-	// Refused, unless nil, is called when the store has refused a request of a kind, since
-	// owners hold the lock (a list with commas). It does not block. The owner of the Table
-	// sets it before the first call.
-	Refused func(key string, kind driver.Kind, owners string)
+	// Hooks are set by the owner of the Table before the first call.
+	Hooks Hooks
 
-	prefix    string       // of the owners: the ID and a colon
-	turns     driver.Turns // the store, if it gives turns
-	attention subscription
-	offers    offers
-	names     atomic.Pointer[names]
-	store     driver.Store
-	turnTime  time.Duration
-	turnCount int
-
-	seq    atomic.Uint64 // of owners, without the mark attentive
-	seed   maphash.Seed
-	shards [shardCount]shard
-	// Invalid, for tests, takes the broken rule of a lock after an event.
-	Invalid func(error)
-
-	wakeups sync.Pool // channels of waiters that have slept
-	alarms  sync.Pool // and timers of waiters that slept for a bounded time
-
+	store    store
+	owners   owners
+	hints    hints
+	pace     pace
+	keys     keys
+	pools    pools
 	watchdog watchdog
 	reaper   reaper
 	registry registry
 	unserved logs.Throttle // callers of a store that is not ready
+	life     life
+}
 
+// Hooks are how a Table reports to its owner.
+type Hooks struct {
+	// Observed says to tell holders of renewals.
+	Observed bool
+	// Log writes lines, and never waits for that.
+	Log *slog.Logger
+	// Refused, unless nil, is called when the store has refused a request of a kind, since
+	// owners hold the lock (a list with commas). It does not block.
+	Refused func(key string, kind driver.Kind, owners string)
+	// Invalid, for tests, takes the broken rule of a lock after an event.
+	Invalid func(error)
+}
+
+// store is the store of a Table. It does not change.
+type store struct {
+	driver.Store
+	turns driver.Turns // the store, if it gives turns
+}
+
+// owners are the names under which a Table asks.
+type owners struct {
+	prefix string        // of the owners: the ID and a colon
+	seq    atomic.Uint64 // of the last owner, without the mark attentive
+	names  atomic.Pointer[names]
+}
+
+// hints are the messages that a Table has the store send. They count from the first caller that
+// needs them until the Table closes.
+type hints struct {
+	attention subscription
+	offers    offers
+}
+
+// pace is how long the turn of this process among others is. It does not change.
+type pace struct {
+	time   time.Duration
+	grants int
+}
+
+// keys are the locks, spread over shards.
+type keys struct {
+	seed   maphash.Seed
+	shards [shardCount]shard
+}
+
+// pools have what waiters need that have slept.
+type pools struct {
+	wakeups sync.Pool // channels
+	alarms  sync.Pool // timers, for a bounded time
+}
+
+// life is what [Table.Close] ends, and waits for.
+//
+// Invariant: once closed is true, no hold begins, so holds only falls.
+type life struct {
 	closed atomic.Bool
 	holds  atomic.Int64 // granted, and not yet released or lost
 	empty  broadcast    // no hold is left
@@ -80,17 +117,17 @@ type shard struct {
 
 // NewTable makes a [Table] on a store. The turn of this process among others ends
 // after turnTime, or turnCount grants, if other processes wait.
-func NewTable(store driver.Store, turnTime time.Duration, turnCount int) *Table {
+func NewTable(on driver.Store, turnTime time.Duration, turnCount int) *Table {
 	t := &Table{
-		Clock: clock.New(), ID: ident.New(), Log: new(logs.Log).Logger(),
-		store: store, turnTime: turnTime, turnCount: turnCount, seed: maphash.MakeSeed(),
+		Clock: clock.New(), ID: ident.New(), Hooks: Hooks{Log: new(logs.Log).Logger()},
+		store: store{Store: on}, pace: pace{turnTime, turnCount}, keys: keys{seed: maphash.MakeSeed()},
 	}
-	for i := range t.shards {
-		t.shards[i].table, t.shards[i].locks = t, make(map[string]*lock)
+	for i := range t.keys.shards {
+		t.keys.shards[i].table, t.keys.shards[i].locks = t, make(map[string]*lock)
 	}
-	t.prefix = t.ID + ":"
-	t.turns, _ = store.(driver.Turns)
-	t.names.Store(namesOf(t.ID))
+	t.owners.prefix = t.ID + ":"
+	t.store.turns, _ = on.(driver.Turns)
+	t.owners.names.Store(namesOf(t.ID))
 	t.watchdog.init(t)
 	t.reaper.init(t)
 	t.registry.init(t)
@@ -98,7 +135,7 @@ func NewTable(store driver.Store, turnTime time.Duration, turnCount int) *Table 
 }
 
 func (t *Table) shardOf(key string) *shard {
-	return &t.shards[maphash.String(t.seed, key)%shardCount]
+	return &t.keys.shards[maphash.String(t.keys.seed, key)%shardCount]
 }
 
 // names are the names of the process in lists of waiting lockers, by the kind of hold.
@@ -121,14 +158,14 @@ func namesOf(name string) *names {
 // store is asked how long that is where others are known to wait, and until it has measured
 // a round trip.
 func (t *Table) name(kind driver.Kind, contended bool) string {
-	n := t.names.Load()
-	if t.turns == nil || n.trip != 0 && !contended {
+	n := t.owners.names.Load()
+	if t.store.turns == nil || n.trip != 0 && !contended {
 		return n.of[kind]
 	}
-	if trip := t.turns.RoundTrip(); n.trip == 0 || trip > n.trip+n.trip/8 || trip < n.trip-n.trip/8 {
+	if trip := t.store.turns.RoundTrip(); n.trip == 0 || trip > n.trip+n.trip/8 || trip < n.trip-n.trip/8 {
 		n = namesOf(driver.WithPatience(t.ID, 3*trip+2*time.Millisecond))
 		n.trip = trip
-		t.names.Store(n)
+		t.owners.names.Store(n)
 	}
 	return n.of[kind]
 }
@@ -140,7 +177,7 @@ func (t *Table) owner(seq uint64) string {
 }
 
 func (t *Table) appendOwner(b []byte, seq uint64) []byte {
-	b = strconv.AppendUint(append(b, t.prefix...), seq&^attentive, 10)
+	b = strconv.AppendUint(append(b, t.owners.prefix...), seq&^attentive, 10)
 	if seq&attentive != 0 {
 		b = append(b, driver.Attentive("")...)
 	}
@@ -158,45 +195,45 @@ func (sh *shard) event(l *lock, happen func(fx *effects)) {
 	sh.apply(&sh.fx)
 	fx, t := sh.fx, sh.table
 	sh.fx = effects{}
-	if t.Invalid != nil {
+	if t.Hooks.Invalid != nil {
 		if err := fx.lock.valid(); err != nil {
-			t.Invalid(err)
+			t.Hooks.Invalid(err)
 		}
 	}
 	sh.mu.Unlock()
 
-	if fx.handed != nil {
-		wake(fx.wakeup, handedOff)
+	if fx.wakes.handed != nil {
+		wake(fx.wakes.wakeup, handedOff)
 	}
 	if fx.unwatch != nil {
 		fx.unwatch() // returns at once, waits for no signal
 	}
-	for x := fx.loss; x != nil; x = x.next {
+	for x := fx.calls.loss; x != nil; x = x.next {
 		x.holder.Holder.Lost(x.holder, x.reason, x.cause, x.err)
 	}
-	for _, w := range fx.wanted {
+	for _, w := range fx.calls.wanted {
 		w.Holder.Wanted(w)
 	}
-	if fx.superseded != nil {
-		fx.superseded.Holder.Superseded(fx.superseded)
+	if fx.calls.superseded != nil {
+		fx.calls.superseded.Holder.Superseded(fx.calls.superseded)
 	}
-	if own := fx.question; own != nil {
-		t.work.Go(func() { t.askWhetherNewer(own) })
+	if own := fx.sends.question; own != nil {
+		t.life.work.Go(func() { t.askWhetherNewer(own) })
 	}
-	if fx.orphan != nil {
-		t.reaper.add(fx.orphan)
+	if fx.sends.orphan != nil {
+		t.reaper.add(fx.sends.orphan)
 	}
-	if own := fx.release; own != nil {
+	if own := fx.sends.release; own != nil {
 		go func() {
-			defer t.work.done()
+			defer t.life.work.done()
 			_ = t.sendRelease(context.Background(), own, "") // the reaper does it again
 		}()
 	}
-	if l := fx.lock; fx.decline {
-		t.work.Go(func() { t.decline(l) })
+	if l := fx.lock; fx.sends.decline {
+		t.life.work.Go(func() { t.decline(l) })
 	}
-	if fx.passOn != 0 {
-		t.passOn(fx.lock.key, fx.passOn)
+	if fx.sends.passOn != 0 {
+		t.passOn(fx.lock.key, fx.sends.passOn)
 	}
 	if fx.linger {
 		kept := fx.lock
@@ -207,13 +244,13 @@ func (sh *shard) event(l *lock, happen func(fx *effects)) {
 	if fx.unserved != nil {
 		// No other code logs it: the caller gets no error for as long as it waits.
 		if n := t.unserved.Count(time.Now()); n > 0 {
-			t.Log.Warn("interlock: the lock store is not ready, and callers wait for it", "tries", n, "error", fx.unserved)
+			t.Hooks.Log.Warn("interlock: the lock store is not ready, and callers wait for it", "tries", n, "error", fx.unserved)
 		}
 	}
 	if fx.ended {
 		t.ended()
 	}
-	for x := fx.loss; x != nil; x = x.next {
+	for x := fx.calls.loss; x != nil; x = x.next {
 		if x.ended {
 			t.ended()
 		}
@@ -231,37 +268,37 @@ func (sh *shard) apply(fx *effects) {
 		t.watchdog.events.Schedule(fx.schedule, at, tolerance)
 	}
 	if fx.more != 0 {
-		t.holds.Add(fx.more)
+		t.life.holds.Add(fx.more)
 	}
-	if fx.asks || fx.release != nil {
-		t.work.begin() // here, so that Close waits for it
+	if fx.asks || fx.sends.release != nil {
+		t.life.work.begin() // here, so that Close waits for it
 	}
-	if fx.handed != nil {
-		fx.wakeup = fx.handed.wakeup // the waiter lets go of it once it is awake
+	if fx.wakes.handed != nil {
+		fx.wakes.wakeup = fx.wakes.handed.wakeup // the waiter lets go of it once it is awake
 	}
-	for _, w := range fx.joined {
+	for _, w := range fx.wakes.joined {
 		wake(w.wakeup, handedOff)
 	}
-	if fx.look == nil && l.acq != nil && l.acq.tries.kind == driver.Permit {
+	if fx.wakes.look == nil && l.acq != nil && l.acq.tries.kind == driver.Permit {
 		// Many events can let another waiter ask: a grant, a release, a caller that has left.
-		fx.look = l.nextToAsk()
+		fx.wakes.look = l.nextToAsk()
 	}
-	if fx.look != nil {
-		wake(fx.look.wakeup, lookAgain)
+	if fx.wakes.look != nil {
+		wake(fx.wakes.look.wakeup, lookAgain)
 	}
-	if fx.next != nil {
-		wake(fx.next.wakeup, lookAgain)
+	if fx.wakes.next != nil {
+		wake(fx.wakes.next.wakeup, lookAgain)
 	}
-	for w := fx.failed; w != nil; {
+	for w := fx.wakes.failed; w != nil; {
 		next := w.next
 		w.next = nil
 		wake(w.wakeup, lookAgain)
 		w = next
 	}
-	if l.phase != idle || l.places != nil || l.courteous && !t.closed.Load() || sh.locks[l.key] != l {
+	if l.phase != idle || l.places != nil || l.courteous && !t.life.closed.Load() || sh.locks[l.key] != l {
 		return
 	}
-	if l.listing.leaving == 0 || t.closed.Load() {
+	if l.listing.leaving == 0 || t.life.closed.Load() {
 		delete(sh.locks, l.key) // nothing has to be remembered of the lock
 	}
 	if l.acq != nil {
@@ -272,41 +309,53 @@ func (sh *shard) apply(fx *effects) {
 
 // ended is called for every hold that has ended.
 func (t *Table) ended() {
-	if t.holds.Add(-1) == 0 && t.closed.Load() {
-		t.empty.tell()
+	if t.life.holds.Add(-1) == 0 && t.life.closed.Load() {
+		t.life.empty.tell()
 	}
 }
 
-// effects are the actions of an event outside of its lock. The fields of the first part are
-// applied before the shard's mutex is unlocked, the fields of the second part after it; see
-// [shard.event].
+// effects are the actions of an event outside of its lock. The shard wakes waiters and schedules
+// while it has the mutex, and calls holders and sends requests after it; see [shard.event].
 type effects struct {
-	lock *lock
+	lock  *lock
+	wakes wakes
+	calls calls
+	sends sends
 
 	schedule *ownership // its next event is at another time
 	cancel   *ownership // it has none any more
 	asks     bool       // a try begins
-	look     *Waiter    // has to look again
-	next     *Waiter    // may ask at the same time as another waiter, and has to look
-	failed   *Waiter    // this and all that follow it have failed
-	joined   []*Waiter  // hold the lock, together with handed
 	more     int64      // so many holds more
-
-	handed     *Waiter     // holds the lock
-	wakeup     chan wakeup // of handed
-	loss       *loss
-	wanted     []*Waiter  // are notified that others wait
-	superseded *Waiter    // is notified that a newer caller waits
-	question   *ownership // whether a newer caller waits is to be asked
-	orphan     *orphan    // for the reaper
-	release    *ownership // to be released in the background
-	unwatch    func()
-	decline    bool  // the process is to leave the list of those waiting
-	passOn     int64 // the token of an offer that no caller here wants
-	linger     bool  // the lock is to be dropped after the courtesy
-	ended      bool  // there is one hold less
-
+	ended    bool       // there is one hold less
+	linger   bool       // the lock is to be dropped after the courtesy
+	unwatch  func()
 	unserved error // why the store has not served a caller that waits for long for a second
+}
+
+// wakes are the waiters that an event wakes.
+type wakes struct {
+	look   *Waiter     // has to look again
+	next   *Waiter     // may ask at the same time as another waiter, and has to look
+	failed *Waiter     // this and all that follow it have failed
+	joined []*Waiter   // hold the lock, together with handed
+	handed *Waiter     // holds the lock
+	wakeup chan wakeup // of handed, which is woken last
+}
+
+// calls are the calls of holders.
+type calls struct {
+	loss       *loss
+	wanted     []*Waiter // are notified that others wait
+	superseded *Waiter   // is notified that a newer caller waits
+}
+
+// sends are the requests to the store, each on its own goroutine.
+type sends struct {
+	question *ownership // whether a newer caller waits is to be asked
+	orphan   *orphan    // for the reaper
+	release  *ownership // to be released in the background
+	passOn   int64      // the token of an offer that no caller here wants
+	decline  bool       // the process is to leave the list of those waiting
 }
 
 // loss is a lease that cannot be trusted any more.
@@ -320,7 +369,7 @@ type loss struct {
 }
 
 // lost adds a loss.
-func (fx *effects) lost(x *loss) { x.next, fx.loss = fx.loss, x }
+func (fx *effects) lost(x *loss) { x.next, fx.calls.loss = fx.calls.loss, x }
 
 // background counts what a Table has under way: goroutines, and requests to the
 // store. Unlike with sync.WaitGroup, one may begin while another goroutine waits.

@@ -49,7 +49,7 @@ func (l *lock) try(w *Waiter, now, deadline clock.Instant) *try {
 		mark = table.mark()
 	}
 	if acq.owner = 0; seq == 0 || seq&attentive != mark {
-		seq = table.seq.Add(1) | mark
+		seq = table.owners.seq.Add(1) | mark
 	}
 	acq.tries.n++
 	acq.tries.kind, acq.tries.asked, acq.signals.heard, acq.next.releases = w.Terms.Kind, now, acq.signals.n, 0
@@ -74,8 +74,8 @@ func (l *lock) try(w *Waiter, now, deadline clock.Instant) *try {
 	}
 	if w.Terms.Wait != 0 {
 		req.Waiter = table.name(driver.Exclusive, acq.refusal.contended) // the store knows for what
-		if table.offers.ready.Load() && w.Terms.takesOffers() {
-			req.Waiter = table.names.Load().offers
+		if table.hints.offers.ready.Load() && w.Terms.takesOffers() {
+			req.Waiter = table.owners.names.Load().offers
 		}
 	}
 	if req.Kind == driver.Exclusive && req.Waiter != "" {
@@ -111,13 +111,13 @@ func (t *try) done(w *Waiter, a answer, deadline clock.Instant) (s step) {
 		// A try of ours may be late: its release is under way.
 		a.orphaned = table.reaper.reap(l.key, a.Holder)
 	}
-	told := a.err == nil && !a.Granted && !a.Full && table.Refused != nil
+	told := a.err == nil && !a.Granted && !a.Full && table.Hooks.Refused != nil
 	kind := t.request.Kind // the try may be used again after the event
 	now := table.Clock.Now()
 	l.shard.event(l, func(fx *effects) {
 		l.answered(now, t, w, a, fx)
-		if fx.handed == w {
-			fx.handed = nil // it is awake
+		if fx.wakes.handed == w {
+			fx.wakes.handed = nil // it is awake
 		}
 		if w != nil {
 			s = l.look(w, now, deadline, fx)
@@ -125,9 +125,9 @@ func (t *try) done(w *Waiter, a answer, deadline clock.Instant) (s step) {
 	})
 	if told {
 		// After the holder was noted: HeldBy has it, or the caller that asks is listed.
-		table.Refused(l.key, kind, a.Holder)
+		table.Hooks.Refused(l.key, kind, a.Holder)
 	}
-	table.work.done()
+	table.life.work.done()
 	return s
 }
 
@@ -239,7 +239,7 @@ func (l *lock) answered(now clock.Instant, t *try, w *Waiter, a answer, fx *effe
 // abandonOwner leaves the owner of a try to the reaper.
 func (l *lock) abandonOwner(t *try, fx *effects) {
 	req := &t.request
-	fx.orphan = &orphan{key: l.key, owner: req.Owner, kind: req.Kind, atMost: req.AtMost, ttl: req.TTL}
+	fx.sends.orphan = &orphan{key: l.key, owner: req.Owner, kind: req.Kind, atMost: req.AtMost, ttl: req.TTL}
 }
 
 // refused plans the next try after another owner was found to hold the lock.
@@ -299,12 +299,13 @@ func (l *lock) granted(
 	l.listing.in = false // the grant has taken it out
 	own := &ownership{
 		lock: l, seq: t.seq, kind: req.Kind, atMost: int32(req.AtMost), //nolint:gosec // at most 1024
-		lease: req.TTL, fixed: t.fixed, ambiguous: rep.Ambiguous,
-		sent: sent, ahead: ahead, renewAt: sent.Add(req.TTL / 3),
-		token: rep.Token, number: rep.Number, base: rep.Token, room: rep.Room, replied: now, began: now, contended: rest != "",
+		lease:  lease{length: req.TTL, fixed: t.fixed, sent: sent, ahead: ahead},
+		tokens: tokens{last: rep.Token, base: rep.Token, room: rep.Room, number: rep.Number, replied: now},
+		turn:   share{began: now, contended: rest != ""}, renew: renewing{at: sent.Add(req.TTL / 3)},
+		ambiguous: rep.Ambiguous,
 	}
 	if own.seq&attentive != 0 && acq.tries.hinted != 0 && acq.tries.hinted >= t.sent {
-		own.hint = now // its event may have happened before the reply came
+		own.renew.hint = now // its event may have happened before the reply came
 	}
 	if acq.unwatch == nil && l.asking() == 0 && (!acq.refusal.contended || req.Kind != driver.Permit) {
 		l.forgetAcquisition()
@@ -316,15 +317,17 @@ func (l *lock) granted(
 		return
 	}
 	l.own, l.phase = own, held
-	l.away.ends(now)
+	if l.away.since != 0 {
+		l.away.ends(now)
+	}
 	if w != nil && req.Line == driver.OneWaiter {
 		w.token = 0 // the grant has told the store that it waits no more
 	}
 	switch first := l.waiters.first; {
-	case first == nil, own.number != 0 && w == nil, !own.suits(first.Terms):
+	case first == nil, own.tokens.number != 0 && w == nil, !own.suits(first.Terms):
 		l.giveUp(own, fx) // the caller that asked for this lease has left
 		return
-	case first.Terms.Whole && !own.fixed && own.number == 0 && own.aging(now):
+	case first.Terms.Whole && !own.lease.fixed && own.tokens.number == 0 && own.lease.aging(now):
 		fx.renewNow(own, now) // no caller begins before
 	default:
 		own.grant(first, rep.Token, now, fx)

@@ -12,7 +12,7 @@ import (
 
 // newWakeup returns a channel to sleep on.
 func (t *Table) newWakeup() chan wakeup {
-	if c, ok := t.wakeups.Get().(chan wakeup); ok {
+	if c, ok := t.pools.wakeups.Get().(chan wakeup); ok {
 		return c
 	}
 	return make(chan wakeup, 1)
@@ -21,7 +21,7 @@ func (t *Table) newWakeup() chan wakeup {
 // awake gives the channel of a waiter that was handed the lock back. That was the
 // last wakeup for it: the channel is empty, and no other goroutine has it any more.
 func (t *Table) awake(w *Waiter) {
-	t.wakeups.Put(w.wakeup)
+	t.pools.wakeups.Put(w.wakeup)
 	w.wakeup = nil
 }
 
@@ -129,7 +129,7 @@ func (t *Table) wait(ctx context.Context, w *Waiter, s step, deadline clock.Inst
 			continue
 		case watch:
 			if w.Terms.takesOffers() {
-				t.offers.begin(t)
+				t.hints.offers.begin(t)
 			}
 			stop := t.store.Watch(l.key, t.Clock.Time(s.since), l.signalled)
 			now := t.Clock.Now()
@@ -179,7 +179,7 @@ func (t *Table) leave(ctx context.Context, w *Waiter, err error) error {
 		hasIt, err = w.lock.abandon(w, err, fx)
 	})
 	if hasIt {
-		t.work.Go(func() { t.Release(context.Background(), w) })
+		t.life.work.Go(func() { t.Release(context.Background(), w) })
 	}
 	return err
 }
@@ -199,7 +199,7 @@ const (
 func (t *Table) doze(ctx context.Context, wakeups <-chan wakeup, limit time.Duration, limited bool) waking {
 	var alarm <-chan time.Time
 	if limited {
-		timer, ok := t.alarms.Get().(*time.Timer)
+		timer, ok := t.pools.alarms.Get().(*time.Timer)
 		if ok {
 			timer.Reset(limit) // it was stopped, so nothing is in its channel
 		} else {
@@ -207,7 +207,7 @@ func (t *Table) doze(ctx context.Context, wakeups <-chan wakeup, limit time.Dura
 		}
 		defer func() {
 			timer.Stop()
-			t.alarms.Put(timer)
+			t.pools.alarms.Put(timer)
 		}()
 		alarm = timer.C
 	}

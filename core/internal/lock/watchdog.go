@@ -28,7 +28,7 @@ type watchdog struct {
 
 func (r *watchdog) init(t *Table) {
 	r.table = t
-	r.events.Clock, r.events.Go, r.events.Serve = &t.Clock, t.work.Go, r.serve
+	r.events.Clock, r.events.Go, r.events.Serve = &t.Clock, t.life.work.Go, r.serve
 }
 
 // stop ends all renewals.
@@ -51,7 +51,7 @@ func (r *watchdog) serve(batch []*ownership, now clock.Instant) {
 		}
 	}
 	for of, some := range renew {
-		r.table.work.Go(func() { r.renew(of, some) })
+		r.table.life.work.Go(func() { r.renew(of, some) })
 	}
 }
 
@@ -68,10 +68,10 @@ type term struct {
 // been taken, and a connection for renewals may have to be made, or have died in silence. The
 // next try takes the other way.
 func (own *ownership) term(now clock.Instant) term {
-	of := term{lease: own.lease, fixed: own.fixed, within: own.within(now)}
-	if own.offered {
-		own.tries++
-		of.asked = own.tries%2 == 1
+	of := term{lease: own.lease.length, fixed: own.lease.fixed, within: own.lease.within(now)}
+	if own.lease.offered {
+		own.renew.tries++
+		of.asked = own.renew.tries%2 == 1
 	}
 	return of
 }
@@ -114,7 +114,7 @@ func (t *Table) noteRenewal(own *ownership, r renewal) {
 		if now = t.Clock.Now(); own.holder == nil {
 			now, ahead = t.Clock.Read() // for a hand-off
 		}
-		if own.renewed(r, now, ahead, fx) && t.Observed && r.scheduled && r.extended {
+		if own.renewed(r, now, ahead, fx) && t.Hooks.Observed && r.scheduled && r.extended {
 			w = own.holder
 		}
 	})
@@ -162,11 +162,11 @@ func (t *Table) question(w *Waiter) (req driver.Renewal, r renewal, err error) {
 	}
 	own := w.own
 	req = driver.Renewal{Key: w.lock.key, Owner: own.owner(), Kind: own.kind, Asked: true}
-	if !own.fixed && !own.stopped {
-		req.TTL = own.lease
+	if !own.lease.fixed && !own.stopped {
+		req.TTL = own.lease.length
 	}
 	r.sent, r.ahead = t.Clock.Read()
-	r.within = own.within(r.sent)
+	r.within = own.lease.within(r.sent)
 	r.extended = req.TTL > 0
 	return req, r, nil
 }
@@ -197,20 +197,20 @@ func (own *ownership) due(now clock.Instant, fx *effects) (renew bool) {
 	if own.over {
 		return false // released after the scheduler took it out
 	}
-	if now >= own.deadline() {
+	if now >= own.lease.deadline() {
 		own.expire(now, fx)
 		return false
 	}
 	if own.bound != 0 && now >= own.bound {
 		own.endBounded(now, fx)
 	}
-	switch due := !own.fixed && !own.stopped && own.renewAt <= now.Add(own.slack()); {
-	case (due || own.hint != 0) && !own.renewing:
+	switch due := !own.lease.fixed && !own.stopped && own.renew.at <= now.Add(own.lease.slack()); {
+	case (due || own.renew.hint != 0) && !own.renew.underway:
 		// If it succeeds, that is when the next one is due. A hint that comes from here on may
 		// have a cause that it does not see.
-		renew, own.renewing, own.renewAt, own.hint = true, true, now.Add(own.lease/3), 0
+		renew, own.renew.underway, own.renew.at, own.renew.hint = true, true, now.Add(own.lease.length/3), 0
 	case due:
-		own.renewAt = clock.Never // the one under way decides, or the deadline
+		own.renew.at = clock.Never // the one under way decides, or the deadline
 	}
 	fx.schedule = own
 	return renew
@@ -251,13 +251,13 @@ type renewal struct {
 // meant anything: a success that comes after the release or the loss does not.
 func (own *ownership) renewed(r renewal, now clock.Instant, ahead time.Duration, fx *effects) bool {
 	if r.scheduled {
-		own.renewing = false
-		if own.hint != 0 && !own.over {
+		own.renew.underway = false
+		if own.renew.hint != 0 && !own.over {
 			fx.schedule = own // it came while this one was on its way
 		}
 	}
 	if r.fix && r.err == nil {
-		own.fixed = true
+		own.lease.fixed = true
 	}
 	if own.over {
 		return false
@@ -266,17 +266,17 @@ func (own *ownership) renewed(r renewal, now clock.Instant, ahead time.Duration,
 	case errors.Is(r.err, driver.ErrNotOwner):
 		own.failed(r.err)
 		own.lose(reasonOf(r.err), driver.ErrNotOwner, now, fx)
-	case now >= own.deadline():
+	case now >= own.lease.deadline():
 		own.expire(now, fx)
 	case r.err != nil:
 		// Not a loss: the lease is good until its deadline. Again soon, but not later
 		// than it was to be: a caller that asks again and again must not put it off.
 		own.failed(r.err)
-		pause := min(own.lease/20, time.Second)
-		if own.offered {
+		pause := min(own.lease.length/20, time.Second)
+		if own.lease.offered {
 			pause = min(pause, leastOffer/30)
 		}
-		own.renewAt = min(own.renewAt, now.Add(pause))
+		own.renew.at = min(own.renew.at, now.Add(pause))
 		fx.schedule = own
 	default:
 		own.confirmed(r, now, ahead, fx)
@@ -285,38 +285,38 @@ func (own *ownership) renewed(r renewal, now clock.Instant, ahead time.Duration,
 }
 
 // failed notes why a renewal failed.
-func (own *ownership) failed(err error) { own.lastErr = &err }
+func (own *ownership) failed(err error) { own.renew.failed = &err }
 
 // lastError is why the last renewal failed; nil if it did not.
 func (own *ownership) lastError() error {
-	if own.lastErr == nil {
+	if own.renew.failed == nil {
 		return nil
 	}
-	return *own.lastErr
+	return *own.renew.failed
 }
 
 // confirmed notes that the store has said that the lock is ours.
 func (own *ownership) confirmed(r renewal, now clock.Instant, ahead time.Duration, fx *effects) {
-	if r.extended && r.sent > own.sent {
-		own.sent, own.offered = r.sent, false
+	if r.extended && r.sent > own.lease.sent {
+		own.lease.sent, own.lease.offered = r.sent, false
 	}
 	if r.scheduled && r.extended {
-		own.renewals++
+		own.renew.confirmed++
 	}
-	own.lastErr, own.ahead = nil, r.ahead
-	own.asked, own.contended = false, r.contended
+	own.renew.failed, own.lease.ahead = nil, r.ahead
+	own.turn.asked, own.turn.contended = false, r.contended
 	if r.contended {
 		own.wanted(fx)
-		if own.number != 0 && own.holder != nil && own.holder.marks&superseded == 0 {
-			fx.question = own
+		if own.tokens.number != 0 && own.holder != nil && own.holder.marks&superseded == 0 {
+			fx.sends.question = own
 		}
 	} else {
 		// No other process waits: the turn of this process begins anew.
-		own.began, own.grants = r.sent, 0
+		own.turn.began, own.turn.grants = r.sent, 0
 	}
 	// A renewal that is scheduled for about then is left as it is.
-	if due := own.sent.Add(own.lease / 3); due < own.renewAt || due > own.renewAt.Add(own.slack()) || own.fixed {
-		own.renewAt = due
+	if due := own.lease.sent.Add(own.lease.length / 3); due < own.renew.at || due > own.renew.at.Add(own.lease.slack()) || own.lease.fixed {
+		own.renew.at = due
 		fx.schedule = own
 	}
 	if own.holder != nil {
@@ -325,7 +325,7 @@ func (own *ownership) confirmed(r renewal, now clock.Instant, ahead time.Duratio
 	if own.lock.waiters.first == nil || !own.handOff(now, ahead, fx) {
 		own.lock.giveUp(own, fx)
 	}
-	if fx.handed != nil {
+	if fx.wakes.handed != nil {
 		fx.more++
 	}
 }
@@ -333,7 +333,7 @@ func (own *ownership) confirmed(r renewal, now clock.Instant, ahead time.Duratio
 // expire ends a lease at its deadline.
 func (own *ownership) expire(now clock.Instant, fx *effects) {
 	reason := Unavailable
-	if own.fixed {
+	if own.lease.fixed {
 		reason = Expired
 	}
 	own.lose(reason, ErrLost, now, fx)
@@ -348,7 +348,7 @@ func (own *ownership) lose(reason Reason, cause error, now clock.Instant, fx *ef
 	}
 	l := own.lock
 	l.retire(own, false, fx)
-	fx.orphan = own.leftInStore(reason, now)
+	fx.sends.orphan = own.leftInStore(reason, now)
 	if l.acq != nil {
 		l.acq.next.tryAt = 0
 	}
@@ -356,7 +356,7 @@ func (own *ownership) lose(reason Reason, cause error, now clock.Instant, fx *ef
 	case !own.kind.Place():
 		l.proceed(fx)
 	case l.phase == acquiring && l.asking() == 0:
-		fx.look = l.waiters.first
+		fx.wakes.look = l.waiters.first
 	}
 	for w := own.holder; w != nil; {
 		next := w.next
@@ -381,7 +381,7 @@ func (own *ownership) leftInStore(reason Reason, now clock.Instant) *orphan {
 	switch {
 	case reason == Closed:
 		return nil
-	case !reason.denied() && !own.fixed && !own.stopped:
+	case !reason.denied() && !own.lease.fixed && !own.stopped:
 		return own.orphan(now)
 	case !own.ambiguous:
 		// There is nothing to release, or the holder relies on the whole of the
