@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"iter"
 	"log/slog"
 	"strings"
@@ -129,6 +128,3 @@ func (c *connection) elsewhere() string {
 	}
 	return strings.TrimSpace(c.server() + " " + text)
 }
-
-// errLeftOut is the error of a tool that was built without the clients of other servers.
-var errLeftOut = errors.New("this build of the tool speaks to Redis alone: it was built with -tags redis")

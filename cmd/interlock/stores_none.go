@@ -2,7 +2,13 @@
 
 package main
 
-import "log/slog"
+import (
+	"errors"
+	"log/slog"
+)
+
+// errLeftOut is the error of a tool that was built without the clients of other servers.
+var errLeftOut = errors.New("this build of the tool speaks to Redis alone: it was built with -tags redis")
 
 // store returns an error: the clients are left out.
 func (c *connection) store(*slog.Logger) (opened, error) {
