@@ -47,7 +47,7 @@ func Example() {
 	defer engine.Close(context.Background())
 	worker := &chargeWorker{perAccount: core.Serialize(locker, "account/{account}", core.Wait(0)), engine: engine}
 
-	// The rest is what a client of River does with a job: river.AddWorker(workers, worker).
+	// A client of River calls the worker so: river.AddWorker(workers, worker).
 	job := &river.Job[charge]{JobRow: &rivertype.JobRow{
 		ID: 1, Kind: "charge", EncodedArgs: []byte(`{"account": "42"}`), CreatedAt: time.Now(),
 	}, Args: charge{"42"}}

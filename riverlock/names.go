@@ -9,7 +9,7 @@ import (
 	"github.com/riverqueue/river/rivertype"
 )
 
-// names is what a rule can name of a job: the metadata that is text, and the fields of the
+// names are the parts of a job for a rule: the metadata that is text, and the fields of the
 // arguments, with dots between the names of nested objects. Of one name the arguments count. A
 // field that is null, or a list, has no value, and neither has a field with a dot in its name: it
 // could be a nested field as well.

@@ -59,7 +59,7 @@ func (o *options) pause(snoozes int) time.Duration {
 	return o.least + rand.N(upper-o.least+1)
 }
 
-// waits is what the metadata of a job says of its snoozes.
+// waits are the snoozes of a job, as its metadata counts them.
 type waits struct {
 	Since   time.Time `json:"interlock_waiting_since"`
 	Snoozes int       `json:"snoozes"` // River counts them

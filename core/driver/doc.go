@@ -13,7 +13,7 @@
 //
 // A store with these promises can be used. What else a store may implement, in the order of its worth:
 // [Turns], all of it, for processes at different distances, the newest caller and tickets; [Registry],
-// so that an operator sees which process holds a lock; [Limited] for what the store never serves.
+// so that an operator sees which process holds a lock; [Limited], if the store never serves some requests.
 //
 // The package core/driver/drivertest is this contract as a test suite, and core/driver/keystate
 // has the rules of a lock for stores that can keep a record for each key. The

@@ -19,7 +19,7 @@ type Lister interface {
 	List(ctx context.Context, begin string) iter.Seq2[View, error]
 }
 
-// View is what a store shows of the lock of a key.
+// View is the state of the lock of a key, for an operator.
 type View struct {
 	Key     string
 	Holders []HolderView

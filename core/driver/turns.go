@@ -9,8 +9,7 @@ import (
 // became free. When they have had their patience, all others ask.
 const KeptFor = 4
 
-// Turns is what a [Store] implements that gives the lockers that wait for a lock their turns: it has
-// all of these methods. Without it lockers learn of a release ([Store.Watch]), and the first that asks
+// Turns are the methods of a [Store] that gives turns to waiting lockers: it has all of them. Without it lockers learn of a release ([Store.Watch]), and the first that asks
 // gets the lock.
 //
 // Such a store keeps a lock which becomes free for the first [KeptFor] lockers that wait, one after

@@ -16,7 +16,7 @@ const (
 	Places = "places"
 )
 
-// Lock is what the store has of one lock.
+// Lock is the state of one lock in a store.
 type Lock struct {
 	// Key is the lock's key.
 	Key string

@@ -42,7 +42,7 @@ const (
 	RecordDamaged = "damaged"
 )
 
-// Record is what the store has of one idempotency key. It shows nothing of the answer but
+// Record is the state of one idempotency key in a store. It shows nothing of the answer but
 // its status and size.
 type Record struct {
 	// ID is the hash of principal and key in the name of the record.

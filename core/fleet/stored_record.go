@@ -16,7 +16,7 @@ func (s *Stored) Record(ctx context.Context, principal, key string) (Record, err
 	return s.RecordByID(ctx, ident.Record(principal, key))
 }
 
-// RecordByID is [Stored.Record] for a record of which only the hash is known.
+// RecordByID is [Stored.Record] by the hash of the record.
 func (s *Stored) RecordByID(ctx context.Context, id string) (Record, error) {
 	if s.records == nil {
 		return Record{ID: id, State: RecordNone}, errNoRecords

@@ -228,7 +228,7 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// judge looks at what the processes have written.
+// judge reads the files of the processes.
 func (s *scene) judge(idle int) {
 	most, runs, cut := s.atOnce()
 	var ledger, debited, attempts, refused, snoozes, failures int

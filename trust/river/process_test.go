@@ -77,7 +77,7 @@ type debit struct {
 
 func (debit) Kind() string { return "debit" }
 
-// worker works jobs, and writes what it does.
+// worker works jobs, and logs each step.
 type worker struct {
 	river.WorkerDefaults[debit]
 	orders orders

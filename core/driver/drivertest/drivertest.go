@@ -142,7 +142,7 @@ var needs = map[string]func(driver.Store) bool{
 
 func is[I any](store driver.Store) bool { _, ok := store.(I); return ok }
 
-// stopped ends what a store has begun. It reports false if the store begins none.
+// stopped calls a function stop of a store. It reports false if the store begins none.
 func stopped(stop func()) bool {
 	if stop == nil {
 		return false

@@ -6,7 +6,7 @@ import (
 	"github.com/interlock-go/interlock/core/driver"
 )
 
-// View is what an operator sees of the record at an instant. It changes nothing.
+// View returns the state of the record at an instant, for an operator. It changes nothing.
 func (r *Record) View(key string, now time.Time) driver.View {
 	r = r.Clone()
 	r.At(now)

@@ -18,7 +18,7 @@ type Lister interface {
 	ListRecords(ctx context.Context, after string, claims bool) iter.Seq2[View, error]
 }
 
-// View is what a store shows of a record.
+// View is the state of a record, for an operator.
 type View struct {
 	ID string
 	// State is StateInFlight, StateCompleted, StateUnavailable, StateUnknown or StateExpired;

@@ -73,7 +73,7 @@ type listed struct {
 	n                   int
 }
 
-// view is what an operator sees of a row. acquire.sql has the rules.
+// view makes the state of a lock from its row, for an operator. acquire.sql has the rules.
 func (l *listed) view(key string) driver.View {
 	v := driver.View{Key: key, Token: l.token, Waiting: l.list, Now: time.UnixMicro(l.now)}
 	left := time.Duration(l.remains) * time.Microsecond
