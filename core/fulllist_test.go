@@ -17,10 +17,10 @@ import (
 // It refuses each try, and does not enter the locker that asks.
 type fullStore struct {
 	*notedStore
-	list string
+	list driver.Waiters
 
 	mu    sync.Mutex
-	rests []string // of the tries
+	rests []driver.Waiters // of the tries
 	wakes []func(driver.Signal)
 	free  bool
 }
@@ -30,7 +30,7 @@ func newFull() *fullStore {
 	for i := range names {
 		names[i] = fmt.Sprintf("%032x", i)
 	}
-	return &fullStore{notedStore: newStore(), list: strings.Join(names, ",")}
+	return &fullStore{notedStore: newStore(), list: driver.Waiters(strings.Join(names, ","))}
 }
 
 func (s *fullStore) Acquire(ctx context.Context, req driver.AcquireRequest) (driver.Reply, error) {
@@ -117,10 +117,10 @@ func TestLockersThatAFullListLeavesOutDoNotAskAtOnce(t *testing.T) {
 // A locker that asks for a place when the lock is just free may get it before those
 // in the list. They keep their places, as long as they may come.
 func TestALockerThatOvertakesAFullListHandsItOn(t *testing.T) {
-	_, rest, _ := strings.Cut(newFull().list, ",")
+	_, rest := newFull().list.Cut()
 	for name, c := range map[string]struct {
 		releases int
-		rest     string
+		rest     driver.Waiters
 	}{
 		"releases come":                     {releases: 130, rest: rest},
 		"no locker in the list came for it": {releases: 1, rest: ""},
@@ -157,7 +157,7 @@ func TestALockerThatOvertakesAFullListHandsItOn(t *testing.T) {
 				got := s.rests[len(s.rests)-1]
 				s.mu.Unlock()
 				if got != want {
-					t.Errorf("it hands on %d names, want %d", strings.Count(got, ",")+1, strings.Count(want, ",")+1)
+					t.Errorf("it hands on %d names, want %d", strings.Count(string(got), ",")+1, strings.Count(string(want), ",")+1)
 				}
 				release(t, lease)
 			})

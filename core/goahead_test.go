@@ -17,7 +17,7 @@ type resting struct {
 	*notedStore
 
 	mu    sync.Mutex
-	rests []string
+	rests []driver.Waiters
 	times []time.Time
 }
 
@@ -29,7 +29,7 @@ func (s *resting) Acquire(ctx context.Context, req driver.AcquireRequest) (drive
 }
 
 // last returns the last try, and how many there were.
-func (s *resting) last() (rest string, at time.Time, n int) {
+func (s *resting) last() (rest driver.Waiters, at time.Time, n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	n = len(s.rests)
@@ -40,7 +40,7 @@ func (s *resting) last() (rest string, at time.Time, n int) {
 func (s *resting) wait(t *testing.T, lockers ...string) {
 	t.Helper()
 	for _, id := range lockers {
-		rep, err := s.notedStore.Acquire(t.Context(), driver.AcquireRequest{Key: "k", Owner: id + ":1", TTL: time.Minute, Waiter: id})
+		rep, err := s.notedStore.Acquire(t.Context(), driver.AcquireRequest{Key: "k", Owner: id + ":1", TTL: time.Minute, Waiter: driver.Waiter(id)})
 		if err != nil || rep.Granted || !rep.Listed {
 			t.Fatalf("%+v, %v", rep, err)
 		}

@@ -196,7 +196,7 @@ func (c cut) Renew(_ context.Context, batch []driver.Renewal, done func(int, boo
 	}
 }
 
-func (c cut) Release(context.Context, driver.ReleaseRequest) (string, error) {
+func (c cut) Release(context.Context, driver.ReleaseRequest) (driver.Waiters, error) {
 	return "", driver.ErrUnavailable
 }
 

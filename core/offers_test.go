@@ -59,7 +59,7 @@ func (s *offering) Acquire(ctx context.Context, req driver.AcquireRequest) (driv
 	return s.Store.Acquire(ctx, req)
 }
 
-func (s *offering) Release(ctx context.Context, req driver.ReleaseRequest) (string, error) {
+func (s *offering) Release(ctx context.Context, req driver.ReleaseRequest) (driver.Waiters, error) {
 	s.mu.Lock()
 	s.released = append(s.released, req)
 	s.mu.Unlock()
@@ -333,7 +333,7 @@ func TestAnOfferWaitsForTheAnswerThatIsOnItsWay(t *testing.T) {
 				if late {
 					// It is in the list already, by another request.
 					_, err := p.store.Acquire(t.Context(), driver.AcquireRequest{
-						Key: "k", Owner: id + ":7", TTL: time.Minute, Waiter: id + "~A",
+						Key: "k", Owner: id + ":7", TTL: time.Minute, Waiter: driver.Waiter(id + "~A"),
 					})
 					wantErr(t, err, nil)
 				}

@@ -443,8 +443,8 @@ func (m *player) Renew(ctx context.Context, batch []driver.Renewal, done func(i 
 	}
 }
 
-func (m *player) Release(_ context.Context, req driver.ReleaseRequest) (string, error) {
-	return send(context.Background(), m, req.Deadline, "releases", func() (string, error) {
+func (m *player) Release(_ context.Context, req driver.ReleaseRequest) (driver.Waiters, error) {
+	return send(context.Background(), m, req.Deadline, "releases", func() (driver.Waiters, error) {
 		return m.Store.Release(context.Background(), req)
 	}, "", nil)
 }

@@ -44,7 +44,7 @@ func (d distant) Acquire(ctx context.Context, req driver.AcquireRequest) (driver
 	return rep, err
 }
 
-func (d distant) Release(ctx context.Context, req driver.ReleaseRequest) (string, error) {
+func (d distant) Release(ctx context.Context, req driver.ReleaseRequest) (driver.Waiters, error) {
 	time.Sleep(d.trip / 2)
 	defer time.Sleep(d.trip / 2)
 	return d.Store.Release(ctx, req)
@@ -211,11 +211,11 @@ func TestDeadProcessesDoNotAddUp(t *testing.T) {
 		store := memstore.New()
 		holder, live := newLocker(t, store), newLocker(t, store)
 		lease := held(t, holder, t.Context(), "k")
-		dead := driver.WithPatience("dead", 100*time.Millisecond)
-		_, patience := driver.CutPatience(dead)
+		dead := driver.NewWaiter("dead", driver.Exclusive, 100*time.Millisecond)
+		patience := dead.Patience()
 		for i := range 10 {
 			_, err := store.Acquire(t.Context(), driver.AcquireRequest{
-				Key: "k", Owner: fmt.Sprint("dead", i, ":1"), TTL: time.Minute, Waiter: strings.Replace(dead, "~", fmt.Sprint(i, "~"), 1),
+				Key: "k", Owner: fmt.Sprint("dead", i, ":1"), TTL: time.Minute, Waiter: driver.Waiter(strings.Replace(string(dead), "~", fmt.Sprint(i, "~"), 1)),
 			})
 			wantErr(t, err, nil)
 		}

@@ -288,7 +288,7 @@ func (w *wakeups) listsDead() {
 	for range 20 + w.n(20) {
 		name := fmt.Sprint("dead", w.n(1<<30))
 		_, _ = w.store.Acquire(context.Background(), driver.AcquireRequest{
-			Key: "k", Owner: name + ":1", TTL: wakeupLease, Waiter: driver.WithPatience(name, mostStands-w.upTo(mostStands/4)),
+			Key: "k", Owner: name + ":1", TTL: wakeupLease, Waiter: driver.NewWaiter(name, driver.Exclusive, mostStands-w.upTo(mostStands/4)),
 		})
 	}
 }

@@ -6,7 +6,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -33,20 +32,18 @@ type bounded struct {
 }
 
 // enters returns the name of a waiting process if the list has room for it.
-func (s *bounded) enters(waiter string) string {
-	if id, _ := driver.CutPatience(waiter); len(s.listed) < listRoom || s.listed[id] {
+func (s *bounded) enters(waiter driver.Waiter) driver.Waiter {
+	if len(s.listed) < listRoom || s.listed[waiter.ID()] {
 		return waiter
 	}
 	return ""
 }
 
 // is notes the list that the store has.
-func (s *bounded) is(list string) {
+func (s *bounded) is(list driver.Waiters) {
 	clear(s.listed)
-	for entry := range strings.SplitSeq(list, ",") {
-		if id, _ := driver.CutPatience(entry); id != "" {
-			s.listed[id] = true
-		}
+	for w := range list.All() {
+		s.listed[w.ID()] = true
 	}
 }
 
@@ -56,7 +53,7 @@ func (s *bounded) Acquire(ctx context.Context, ask driver.AcquireRequest) (drive
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.tries.Add(1)
-	id, _ := driver.CutPatience(ask.Waiter)
+	id := ask.Waiter.ID()
 	ask.Waiter = s.enters(ask.Waiter)
 	rep, err := s.Store.Acquire(ctx, ask)
 	switch {
@@ -70,7 +67,7 @@ func (s *bounded) Acquire(ctx context.Context, ask driver.AcquireRequest) (drive
 	return rep, err
 }
 
-func (s *bounded) Release(ctx context.Context, ask driver.ReleaseRequest) (string, error) {
+func (s *bounded) Release(ctx context.Context, ask driver.ReleaseRequest) (driver.Waiters, error) {
 	time.Sleep(oneWay)
 	defer time.Sleep(oneWay)
 	s.mu.Lock()
@@ -79,17 +76,16 @@ func (s *bounded) Release(ctx context.Context, ask driver.ReleaseRequest) (strin
 	waiting, err := s.Store.Release(ctx, ask)
 	s.is(waiting)
 	if waiting == "" {
-		s.is(ask.Waiter)
+		s.is(driver.List(ask.Waiter))
 	}
 	return waiting, err
 }
 
-func (s *bounded) Decline(ctx context.Context, key, waiter string) error {
+func (s *bounded) Decline(ctx context.Context, key, id string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	id, _ := driver.CutPatience(waiter)
 	delete(s.listed, id)
-	return s.Store.Decline(ctx, key, waiter)
+	return s.Store.Decline(ctx, key, id)
 }
 
 func (s *bounded) Watch(key string, since time.Time, wake func(driver.Signal)) func() {

@@ -88,7 +88,7 @@ func (s *Store) acquire(ask driver.AcquireRequest) (driver.Reply, error) {
 	sent, lease := time.Now(), whole(ask.TTL)
 	c := &claim{
 		Store: s, tries: tries{store: s, deadline: sent.Add(max(patience*s.wait(), electionWait))}, ask: ask,
-		want: holding{owner: ask.Owner, lease: lease, process: s.process, rest: ask.Rest},
+		want: holding{owner: ask.Owner, lease: lease, process: s.process, rest: string(ask.Rest)},
 	}
 	if end := ask.Deadline; !end.IsZero() && end.Before(c.deadline) {
 		c.deadline = end.Add(-max(0, min(margin, end.Sub(sent)/10)))
@@ -171,9 +171,9 @@ func (c *claim) take(conditions ...Condition) (answer Answer, received time.Time
 		Else: []string{lock, void},
 	}
 	if c.ask.Waiter != "" {
-		waiter := c.names.waiter(c.ask.Key, c.ask.Waiter)
+		waiter := c.names.waiter(c.ask.Key, string(c.ask.Waiter))
 		txn.Else = append(txn.Else, waiter)
-		if c.waits(c.ask.Key, c.ask.Waiter) {
+		if c.waits(c.ask.Key, string(c.ask.Waiter)) {
 			txn.Then = append(txn.Then, Op{Name: waiter, Delete: true})
 		}
 	}
@@ -194,7 +194,7 @@ func (c *claim) granted(at Revision, as holding) driver.Reply {
 	}
 	c.own(c.hold, at, as)
 	c.wrote(c.want.lease)
-	c.leaves(c.ask.Key, c.ask.Waiter)
+	c.leaves(c.ask.Key, string(c.ask.Waiter))
 	return driver.Reply{Granted: true, Token: as.token(), Room: tokens - 1}
 }
 
@@ -219,8 +219,8 @@ func (c *claim) found(answer Answer, received time.Time) (reply driver.Reply, ag
 	reply.Holder = other.owner
 	if c.ask.Waiter != "" {
 		// An earlier place may be on its way out, because its callers have left.
-		listed := answer.Read[2].Revision.Number > other.granted && c.waits(c.ask.Key, c.ask.Waiter)
-		reply.Listed = listed || slices.Contains(strings.Split(other.rest, ","), c.ask.Waiter)
+		listed := answer.Read[2].Revision.Number > other.granted && c.waits(c.ask.Key, string(c.ask.Waiter))
+		reply.Listed = listed || slices.Contains(strings.Split(other.rest, ","), string(c.ask.Waiter))
 	}
 	own, mine := c.remains(other)
 	if !mine && beat != c.beat || c.ask.Waiter != "" && !reply.Listed {
@@ -246,9 +246,9 @@ func (c *claim) enter(lock Entry, beat string, reply *driver.Reply) (again bool,
 	txn := Txn{If: []Condition{{lock.Name, lock.Revision}}, Read: []string{beat}}
 	defer func(unknown bool) { c.unknown = unknown }(c.unknown) // it takes no lock
 	if c.ask.Waiter != "" && !reply.Listed {
-		waiter := Op{Name: c.names.waiter(c.ask.Key, c.ask.Waiter), Value: c.process}
+		waiter := Op{Name: c.names.waiter(c.ask.Key, string(c.ask.Waiter)), Value: c.process}
 		txn.Then = append([]Op{waiter}, c.beats(c.want.lease)...)
-		c.enters(c.ask.Key, c.ask.Waiter)
+		c.enters(c.ask.Key, string(c.ask.Waiter))
 	}
 	answer, received, again, err := c.send(txn)
 	switch {
@@ -260,7 +260,7 @@ func (c *claim) enter(lock Entry, beat string, reply *driver.Reply) (again bool,
 	c.sawBeat(beat, answer.Read[0].Revision, received)
 	if len(txn.Then) > 0 {
 		c.wrote(c.want.lease)
-		c.entered(c.ask.Key, c.ask.Waiter, answer.Written[0])
+		c.entered(c.ask.Key, string(c.ask.Waiter), answer.Written[0])
 		reply.Listed = true
 	}
 	return false, nil

@@ -10,9 +10,9 @@ import (
 )
 
 // Release implements [driver.Store].
-func (s *Store) Release(_ context.Context, ask driver.ReleaseRequest) (waiting string, err error) {
+func (s *Store) Release(_ context.Context, ask driver.ReleaseRequest) (waiting driver.Waiters, err error) {
 	type outcome struct {
-		waiting string
+		waiting driver.Waiters
 		err     error
 	}
 	done := make(chan outcome, 1)
@@ -44,7 +44,7 @@ type parting struct {
 
 // release gives a lock up. No request that was sent before gives the owner the lock later:
 // a transaction that may still take it is made to fail.
-func (s *Store) release(ask driver.ReleaseRequest) (waiting string, err error) {
+func (s *Store) release(ask driver.ReleaseRequest) (waiting driver.Waiters, err error) {
 	p := &parting{Store: s, tries: tries{store: s, deadline: ask.Deadline}, ask: ask}
 	if ask.Deadline.IsZero() {
 		p.deadline = time.Now().Add(patience * s.wait())
@@ -80,13 +80,13 @@ func (s *Store) release(ask driver.ReleaseRequest) (waiting string, err error) {
 }
 
 // giveUp deletes the lock that is ours.
-func (p *parting) giveUp() (waiting string, again bool, err error) {
+func (p *parting) giveUp() (waiting driver.Waiters, again bool, err error) {
 	name, queue := p.names.lock(p.ask.Key), p.names.queue(p.ask.Key)
 	txn := Txn{
 		If: []Condition{{name, p.at}}, Then: append(p.voiding(), Op{Name: name, Delete: true}),
 		List: []Range{{Prefix: queue}}, Else: []string{name},
 	}
-	own := strings.TrimPrefix(p.ask.Waiter, "+")
+	own := string(p.ask.Waiter.Exclusive())
 	if own != "" && p.why == nil {
 		txn.Then = append(txn.Then, Op{Name: p.names.waiter(p.ask.Key, own), Value: p.process})
 		p.enters(p.ask.Key, own)
@@ -102,7 +102,7 @@ func (p *parting) giveUp() (waiting string, again bool, err error) {
 		}
 		p.tidy(queue, answer.Lists[0])
 		if line := p.as.line(queue, answer.Lists[0]); len(line) > 1 || len(line) == 1 && line[0] != own {
-			waiting = strings.Join(line, ",")
+			waiting = driver.Waiters(strings.Join(line, ","))
 		}
 		if p.void {
 			return waiting, false, p.why // the lock is free, but a late transaction could take it

@@ -114,7 +114,7 @@ func (w *watch) report(changes []Change) {
 		for _, e := range w.waiting {
 			entries = append(entries, e)
 		}
-		w.wake(driver.Signal{Next: strings.Join(w.as.line(queue, entries), ",")})
+		w.wake(driver.Signal{Next: driver.Waiters(strings.Join(w.as.line(queue, entries), ","))})
 	}
 }
 

@@ -221,7 +221,7 @@ func (p *process) use(key string) {
 		}
 		late := make(chan driver.Reply, 1)
 		ask := driver.AcquireRequest{
-			Key: key, Owner: owner, TTL: p.lease, Waiter: p.name, Late: func(r driver.Reply, _ error) { late <- r },
+			Key: key, Owner: owner, TTL: p.lease, Waiter: driver.Waiter(p.name), Late: func(r driver.Reply, _ error) { late <- r },
 		}
 		if p.draw() < 0.3 {
 			ask.Deadline = time.Now().Add(p.upTo(p.lease))

@@ -23,9 +23,9 @@ type Lister interface {
 type View struct {
 	Key     string
 	Holders []HolderView
-	// Waiting has the lockers that wait, in the order of their turns, as [Signal.Next] has them. The
-	// name of a locker that was called to a place, and has not come yet, begins with "-".
-	Waiting string
+	// Waiting has the lockers that wait, in the order of their turns, as [Signal.Next] has them, with those
+	// that were called to a place and have not come yet.
+	Waiting Waiters
 	// Kept, unless zero, is for how long a lock without a holder is kept for the first KeptFor
 	// lockers of Waiting.
 	Kept    time.Duration

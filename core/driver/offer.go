@@ -11,7 +11,7 @@ const OfferLasts = 3 * time.Second
 // free to the first locker that waits: a message is enough for the locker to have the lock, without a
 // request.
 //
-// A release offers the lock if the first name of the list says so ([TakesOffers]), and the store
+// A release offers the lock if the first name of the list says so ([Waiter.TakesOffers]), and the store
 // reaches that locker. It mints the token of the offer, and then keeps the lock for the locker's
 // patience, and for OfferLasts at least. Meanwhile the lock is granted only to a request of the
 // locker that names the offer ([AcquireRequest.Offer]). So a late request of the locker does not

@@ -68,7 +68,7 @@ type Store interface {
 	// counts as released. Errors match [ErrNotOwner], [ErrUnavailable] or
 	// [ErrNotReady]. The store uses only the values of ctx: a release must not fail
 	// because a client has gone.
-	Release(ctx context.Context, req ReleaseRequest) (waiting string, err error)
+	Release(ctx context.Context, req ReleaseRequest) (waiting Waiters, err error)
 
 	// Watch calls wake when the lock of the key may have become free: after its
 	// release, and whenever the store cannot be sure that there was none (after a
@@ -114,10 +114,10 @@ type AcquireRequest struct {
 	AtMost int
 	// TTL is the lease. The store counts it from the moment of the grant.
 	TTL time.Duration
-	// Waiter, unless empty, is the name of a waiting locker. The store enters
+	// Waiter, unless empty, is the entry of a waiting locker. The store puts
 	// it into the lock's list of waiting lockers if the try is refused. A locker is
 	// in the list once, with the kind of its last request.
-	Waiter string
+	Waiter Waiter
 	// Left is for how long the caller of an exclusive request still waits. For as
 	// long, but at most for 1.5 s from each request, the store grants no new place
 	// to a locker that is not before it in the list. Zero keeps no locker out.
@@ -135,7 +135,7 @@ type AcquireRequest struct {
 	Order int64
 	// Rest is a list of waiting lockers (see [Signal]). The store keeps it with
 	// the lock that it grants.
-	Rest string
+	Rest Waiters
 	// Offer, unless zero, is the token of an offer to Waiter ([Offer]). The owner wants
 	// the lock in place of that offer. It is for an exclusive owner.
 	Offer int64
@@ -249,10 +249,9 @@ type ReleaseRequest struct {
 	// or so long ago that it may have forgotten it.
 	Remember bool
 	// Waiter, unless empty, goes to the end of the list of waiting lockers: the
-	// releasing locker wants the lock again. It wants a place if the name begins with +,
-	// and after a place in any case. A store that bounds its lists does not enter it
+	// releasing locker wants the lock again, or a place ([Waiter.Place]; after a place in any case). A store that bounds its lists does not enter it
 	// into a full one, or those in the list would keep it for themselves.
-	Waiter string
+	Waiter Waiter
 	// Deadline is when the store stops sending the request again. A request that
 	// has not been sent until then may stay unsent, which is an error.
 	Deadline time.Time
@@ -260,13 +259,11 @@ type ReleaseRequest struct {
 
 // Signal tells a waiting locker that a lock may be free.
 type Signal struct {
-	// Next names the waiting lockers in the order of their turns, separated by
-	// commas. A name that begins with + wants a place, and a name may have patience
-	// ([WithPatience]). The first may try at once, each other one when the lockers
-	// before it have had their patience. Neighbours that want places may try
-	// together. Empty means that the store does not know the list: every locker
+	// Next are the waiting lockers in the order of their turns. The first may try at once, each other
+	// one when the lockers before it have had their patience ([Waiter.Patience]). Neighbours that want
+	// places may try together. Empty means that the store does not know the list: every locker
 	// tries at once.
-	Next string
+	Next Waiters
 	// Now, unless zero, says that the lock is not free, but that so many of its
 	// places are. Only the first lockers of the list can have them, as far as those
 	// want places.

@@ -13,7 +13,7 @@ const KeptFor = 4
 // gets the lock.
 //
 // Such a store keeps a lock which becomes free for the first [KeptFor] lockers that wait, one after
-// the other. Each of them asks for as long as it needs to answer a call ([WithPatience]), so that
+// the other. Each of them asks for as long as it needs to answer a call ([NewWaiter]), so that
 // turns do not go to the processes that are nearest to the store.
 //
 // A store says by [Limited] which lines it does not serve, and whether it moves no locks. A store that

@@ -167,8 +167,8 @@ func (r *reading) lock(key string, now time.Time) Lock {
 	}
 	l.seen = r.fence.Val()
 	l.Fence, l.voted = rediswire.ReadFence(l.seen)
-	for _, w := range rediswire.ReadWaiters(text(0)) {
-		l.Waiters = append(l.Waiters, Waiter{Locker: Locker{ID: w.ID}, Place: w.Place, Called: w.Called})
+	for w := range driver.Waiters(text(0)).All() {
+		l.Waiters = append(l.Waiters, Waiter{Locker: Locker{ID: w.ID()}, Place: w.Place(), Called: w.Called()})
 	}
 	total := int(r.size.Val())
 	for i := range meta {

@@ -99,8 +99,10 @@ func lockOf(v *driver.View) Lock {
 		one.Locker.ID, _, _ = strings.Cut(h.Owner, ":")
 		l.Holders = append(l.Holders, one)
 	}
-	for i, w := range rediswire.ReadWaiters(v.Waiting) {
-		l.Waiters = append(l.Waiters, Waiter{Locker: Locker{ID: w.ID}, Place: w.Place, Called: w.Called, Kept: i < v.KeptFor})
+	for w := range v.Waiting.All() {
+		l.Waiters = append(l.Waiters, Waiter{
+			Locker: Locker{ID: w.ID()}, Place: w.Place(), Called: w.Called(), Kept: len(l.Waiters) < v.KeptFor,
+		})
 	}
 	return l
 }

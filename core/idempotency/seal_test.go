@@ -99,7 +99,7 @@ func (lossy) Renew(_ context.Context, batch []driver.Renewal, done func(int, boo
 	}
 }
 
-func (lossy) Release(context.Context, driver.ReleaseRequest) (string, error) {
+func (lossy) Release(context.Context, driver.ReleaseRequest) (driver.Waiters, error) {
 	return "", driver.ErrNotOwner
 }
 

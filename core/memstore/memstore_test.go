@@ -221,7 +221,7 @@ func TestNothingIsKeptForLongerWhenTheClockIsSetBack(t *testing.T) {
 		s := memstore.New()
 		ask := func(key, name string, kind driver.Kind, line driver.Line) driver.Reply {
 			rep, err := s.Acquire(t.Context(), driver.AcquireRequest{
-				Key: key, Owner: name + ":1", TTL: time.Minute, Kind: kind, Line: line, Left: time.Minute, Waiter: name + "~a",
+				Key: key, Owner: name + ":1", TTL: time.Minute, Kind: kind, Line: line, Left: time.Minute, Waiter: driver.Waiter(name + "~a"),
 			})
 			if err != nil {
 				t.Fatal(err)

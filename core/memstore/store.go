@@ -166,14 +166,14 @@ func (s *Store) renew(renewal driver.Renewal) (contended bool, err error) {
 }
 
 // Release implements [driver.Store].
-func (s *Store) Release(ctx context.Context, req driver.ReleaseRequest) (waiting string, err error) {
+func (s *Store) Release(ctx context.Context, req driver.ReleaseRequest) (waiting driver.Waiters, err error) {
 	fault := s.arrive(Request{Op: Release, Key: req.Key, Owner: req.Owner, TTL: req.TTL})
-	return travel[string]{
-		fault: fault, execute: func() (string, error) { return s.release(req) },
+	return travel[driver.Waiters]{
+		fault: fault, execute: func() (driver.Waiters, error) { return s.release(req) },
 	}.send(context.WithoutCancel(ctx)) // the deadline is for repeated tries, and here each try gets an answer
 }
 
-func (s *Store) release(req driver.ReleaseRequest) (waiting string, err error) {
+func (s *Store) release(req driver.ReleaseRequest) (waiting driver.Waiters, err error) {
 	s.change(req.Key, func(r *keystate.Record, now time.Time) (n keystate.Notices) {
 		waiting, n, err = r.Release(req, func(id string) bool { return s.offers[id] != nil }, now)
 		return n

@@ -70,7 +70,7 @@ func (s *Store) Renew(ctx context.Context, batch []driver.Renewal, done func(i i
 }
 
 // Release implements [driver.Store].
-func (s *Store) Release(ctx context.Context, ask driver.ReleaseRequest) (waiting string, err error) {
+func (s *Store) Release(ctx context.Context, ask driver.ReleaseRequest) (waiting driver.Waiters, err error) {
 	return s.lock().Release(ctx, ask)
 }
 

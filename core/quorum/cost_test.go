@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/driver"
 	"github.com/interlock-go/interlock/core/internal/rediswire"
 )
 
@@ -78,7 +79,7 @@ type slowRelease struct {
 	by time.Duration
 }
 
-func (n slowRelease) Withdraw(w rediswire.Withdrawal, done func(string, error)) {
+func (n slowRelease) Withdraw(w rediswire.Withdrawal, done func(driver.Waiters, error)) {
 	go func() {
 		time.Sleep(n.by)
 		n.fakeNode.Withdraw(w, done)

@@ -158,7 +158,7 @@ func (n *node) settle(due []*debt) (answered bool) {
 	for _, d := range due {
 		w := d.Withdrawal
 		w.Deadline = sent.Add(time.Millisecond) // once; the sweep tries again
-		n.server.Withdraw(w, func(_ string, err error) {
+		n.server.Withdraw(w, func(_ driver.Waiters, err error) {
 			results <- n.settled(d, sent, err)
 		})
 	}

@@ -25,7 +25,7 @@ type fakeNode struct {
 	mark    string
 	locks   map[string]*fakeLock
 	fences  map[string]fakeFence
-	watched map[int]func(owner, next string)
+	watched map[int]func(owner string, next driver.Waiters)
 	freed   time.Time // when a lock was last given up
 	n       int
 	calls   []string
@@ -60,7 +60,7 @@ var errDown = fmt.Errorf("%w: refused", core.ErrUnavailable)
 func newFakeNode() *fakeNode {
 	return &fakeNode{
 		run:   rand.Text(),
-		locks: map[string]*fakeLock{}, fences: map[string]fakeFence{}, watched: map[int]func(string, string){},
+		locks: map[string]*fakeLock{}, fences: map[string]fakeFence{}, watched: map[int]func(string, driver.Waiters){},
 		latency: 100 * time.Microsecond,
 	}
 }
@@ -222,7 +222,7 @@ func (f *fakeNode) vote(p rediswire.Proposal) rediswire.Vote {
 		if p.Token > highest {
 			f.locks[p.Key] = &fakeLock{owner: p.Owner, token: p.Token, expires: now.Add(p.TTL)}
 			if p.Rest != "" {
-				f.locks[p.Key].queue = strings.Split(p.Rest, ",")
+				f.locks[p.Key].queue = strings.Split(string(p.Rest), ",")
 			}
 			f.fences[p.Key] = fakeFence{p.Token, now, now.Add(p.Keep)}
 			v.Granted, v.Token = true, p.Token
@@ -237,20 +237,20 @@ func (f *fakeNode) vote(p rediswire.Proposal) rediswire.Vote {
 		}
 		v.Granted, v.Token = true, k.token
 	default:
-		if p.Waiter != "" && !strings.Contains(strings.Join(k.queue, ","), p.Waiter) {
-			k.queue = append(k.queue, p.Waiter)
+		if p.Waiter != "" && !strings.Contains(strings.Join(k.queue, ","), string(p.Waiter)) {
+			k.queue = append(k.queue, string(p.Waiter))
 		}
 		v.Holder, v.TTL, v.Listed = k.owner, k.expires.Sub(now), p.Waiter != ""
 	}
 	return v
 }
 
-func (f *fakeNode) Withdraw(w rediswire.Withdrawal, done func(string, error)) {
+func (f *fakeNode) Withdraw(w rediswire.Withdrawal, done func(driver.Waiters, error)) {
 	go func() {
 		for {
 			var result error
-			var tell []func(string, string)
-			var next string
+			var tell []func(string, driver.Waiters)
+			var next driver.Waiters
 			_, err := f.carry("withdraw", func() {
 				k := f.get(w.Key)
 				switch {
@@ -268,7 +268,7 @@ func (f *fakeNode) Withdraw(w rediswire.Withdrawal, done func(string, error)) {
 					f.freed = time.Now()
 					last := max(k.token, w.Token, f.fence(w.Key).token)
 					f.fences[w.Key] = fakeFence{token: last, until: time.Now().Add(w.Keep)}
-					next = strings.Join(k.queue, ",")
+					next = driver.Waiters(strings.Join(k.queue, ","))
 					for _, wake := range f.watched {
 						tell = append(tell, wake)
 					}
@@ -317,7 +317,7 @@ func (f *fakeNode) Confirm(_ context.Context, batch []rediswire.Confirmation, do
 	}
 }
 
-func (f *fakeNode) Watch(_ string, since time.Time, wake func(owner, next string)) func() {
+func (f *fakeNode) Watch(_ string, since time.Time, wake func(owner string, next driver.Waiters)) func() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if !f.freed.Before(since) {
@@ -455,7 +455,7 @@ const (
 )
 
 func ask(owner string) driver.AcquireRequest {
-	return driver.AcquireRequest{Key: "k", Owner: owner, TTL: lease, Waiter: "w-" + owner, Late: func(driver.Reply, error) {}}
+	return driver.AcquireRequest{Key: "k", Owner: owner, TTL: lease, Waiter: driver.Waiter("w-" + owner), Late: func(driver.Reply, error) {}}
 }
 
 // acquire fails the test on an error.

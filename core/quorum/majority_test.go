@@ -147,7 +147,7 @@ func TestOneReleaseWakesOnceOrTwice(t *testing.T) {
 		stop := s.Watch("k", time.Now(), func(sig driver.Signal) {
 			mu.Lock()
 			defer mu.Unlock()
-			got = append(got, sig.Next)
+			got = append(got, string(sig.Next))
 		})
 		heard := func() []string {
 			mu.Lock()
@@ -156,13 +156,13 @@ func TestOneReleaseWakesOnceOrTwice(t *testing.T) {
 			got = nil
 			return all
 		}
-		say := func(i int, owner, next string) {
+		say := func(i int, owner string, next driver.Waiters) {
 			for _, wake := range nodes[i].watched {
 				wake(owner, next)
 			}
 		}
 		for i := range nodes {
-			say(i, "x", []string{"a,b", "b,a", "a,b,c"}[i%3])
+			say(i, "x", []driver.Waiters{"a,b", "b,a", "a,b,c"}[i%3])
 		}
 		time.Sleep(2 * fewWait)
 		// In the first's order, and then with who else waits.
@@ -178,7 +178,7 @@ func TestOneReleaseWakesOnceOrTwice(t *testing.T) {
 			t.Errorf("woken with %q after a while", all)
 		}
 		for i := range nodes[1:] {
-			say(1+i, "y", []string{"b,c", "b"}[i%2])
+			say(1+i, "y", []driver.Waiters{"b,c", "b"}[i%2])
 		}
 		time.Sleep(2 * fewWait)
 		if all := heard(); strings.Join(all, " ") != "b,c" {

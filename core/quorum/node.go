@@ -39,9 +39,9 @@ var errSuspect = errors.New("it has not answered lately, and was not asked")
 // Confirm, Meet, Mark and Check; callbacks come from any goroutine, even from within.
 type server interface {
 	Propose(p rediswire.Proposal, done func(rediswire.Vote, error))
-	Withdraw(w rediswire.Withdrawal, done func(waiting string, err error))
+	Withdraw(w rediswire.Withdrawal, done func(waiting driver.Waiters, err error))
 	Confirm(ctx context.Context, batch []rediswire.Confirmation, done func(i int, contended bool, err error))
-	Watch(key string, since time.Time, wake func(owner, next string)) (stop func())
+	Watch(key string, since time.Time, wake func(owner string, next driver.Waiters)) (stop func())
 	Meet(ctx context.Context) error
 	Mark(ctx context.Context, from, to string) error
 	Check(ctx context.Context) ([]string, error)
@@ -230,7 +230,7 @@ func (n *node) propose(ask rediswire.Proposal, bound time.Duration, done func(re
 }
 
 // withdraw gives up a lock on the node. done may be called before it returns.
-func (n *node) withdraw(w rediswire.Withdrawal, done func(waiting string, err error)) {
+func (n *node) withdraw(w rediswire.Withdrawal, done func(waiting driver.Waiters, err error)) {
 	n.unheard[withdrawing].Add(1)
 	if !n.admit(withdrawing) {
 		done("", errSuspect)
@@ -238,7 +238,7 @@ func (n *node) withdraw(w rediswire.Withdrawal, done func(waiting string, err er
 		return
 	}
 	begin := time.Now()
-	n.server.Withdraw(w, func(waiting string, err error) {
+	n.server.Withdraw(w, func(waiting driver.Waiters, err error) {
 		defer n.told(withdrawing)
 		n.ended(withdrawing, err, time.Since(begin), time.Until(w.Deadline)+time.Since(begin))
 		done(waiting, err)
@@ -252,7 +252,7 @@ func (n *node) giveUp(w rediswire.Withdrawal) {
 		n.owe(debt{Withdrawal: w})
 		return
 	}
-	n.withdraw(w, func(_ string, err error) {
+	n.withdraw(w, func(_ driver.Waiters, err error) {
 		if err != nil && !errors.Is(err, driver.ErrNotOwner) {
 			n.owe(debt{Withdrawal: w})
 		}

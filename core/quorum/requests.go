@@ -151,7 +151,7 @@ func (c *tallies) abort(n int, done func(int, bool, error)) {
 // majority. If a majority did not hold the lock for the owner, it returns
 // [driver.ErrNotOwner]. In the background the store repeats the request to nodes that do
 // not answer, until they do.
-func (s *Store) Release(_ context.Context, ask driver.ReleaseRequest) (waiting string, err error) {
+func (s *Store) Release(_ context.Context, ask driver.ReleaseRequest) (waiting driver.Waiters, err error) {
 	s.gone.add(ask.Owner)
 	if ask.Deadline.IsZero() {
 		ask.Deadline = time.Now().Add(s.budget(ask.TTL))
@@ -170,7 +170,7 @@ func (s *Store) Release(_ context.Context, ask driver.ReleaseRequest) (waiting s
 			r.answered(i, "", err)
 			continue
 		}
-		n.withdraw(w, func(waiting string, err error) { r.answered(i, waiting, err) })
+		n.withdraw(w, func(waiting driver.Waiters, err error) { r.answered(i, waiting, err) })
 	}
 	// A node that is slow is waited for only if it is needed. Requests that are open then
 	// end by the nodes' deadline and timeout.
@@ -199,10 +199,10 @@ type returning struct {
 	late    bool // the nodes have had their time
 	done    bool
 	err     error
-	waiting string // the longest list of a node
+	waiting driver.Waiters // the longest list of a node
 }
 
-func (r *returning) answered(i int, waiting string, err error) {
+func (r *returning) answered(i int, waiting driver.Waiters, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if len(waiting) > len(r.waiting) {
@@ -215,7 +215,7 @@ func (r *returning) answered(i int, waiting string, err error) {
 
 // list returns the lockers that wait, as far as the nodes have said. A release was
 // announced to them only if it succeeded.
-func (r *returning) list() string {
+func (r *returning) list() driver.Waiters {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.err != nil {

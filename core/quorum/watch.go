@@ -41,7 +41,7 @@ type watch struct {
 // announcement is one release, by the owner that gave the lock up.
 type announcement struct {
 	owner string
-	list  string
+	list  driver.Waiters
 	count int
 }
 
@@ -73,7 +73,7 @@ func (s *Store) Watch(key string, since time.Time, wake func(driver.Signal)) (st
 //
 // The lock order is the caller's mutex, which it may hold when it stops the watch,
 // then ours: so wake is called without ours.
-func (w *watch) told(owner, list string) {
+func (w *watch) told(owner string, list driver.Waiters) {
 	if owner == "" {
 		w.unsure()
 		return
@@ -95,9 +95,9 @@ func (w *watch) told(owner, list string) {
 	a := &w.heard[at]
 	// The list of the first node gives the order. Waiters that only other nodes know follow
 	// after it.
-	for id := range strings.SplitSeq(list, ",") {
-		if !strings.Contains(a.list, id) {
-			a.list += "," + id
+	for other := range list.All() {
+		if !strings.Contains(string(a.list), string(other)) {
+			a.list = driver.List(driver.Waiter(a.list), other)
 		}
 	}
 	a.count++

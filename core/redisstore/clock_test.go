@@ -20,7 +20,7 @@ func TestNothingIsKeptForLongerWhenTheClockIsSetBack(t *testing.T) {
 	s := w.store()
 	ask := func(key, waiter string, kind driver.Kind) driver.AcquireRequest {
 		req := w.held(key, waiter+":2")
-		req.Waiter, req.Kind = waiter+"~a", kind
+		req.Waiter, req.Kind = driver.Waiter(waiter+"~a"), kind
 		return req
 	}
 	granted := func(what string, req driver.AcquireRequest) {

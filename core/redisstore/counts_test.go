@@ -136,13 +136,13 @@ func TestCommandsOfAHandOver(t *testing.T) {
 	t.Parallel()
 	w := alone(t)
 	s := w.store()
-	waiter := driver.WithPatience("0123456789abcdef0123456789abcdef", time.Second)
+	waiter := driver.NewWaiter("0123456789abcdef0123456789abcdef", driver.Exclusive, time.Second)
 	round := 0
 	var took time.Duration // from the release to the grant
 	handOver := func(int) {
 		round++
 		key, ctx := fmt.Sprint("k", round), t.Context()
-		acquire := func(owner, waiter string) driver.Reply {
+		acquire := func(owner string, waiter driver.Waiter) driver.Reply {
 			rep, err := s.Acquire(ctx, driver.AcquireRequest{Key: key, Owner: owner, TTL: w.Holds(), Waiter: waiter})
 			if err != nil {
 				t.Fatal(err)
@@ -155,7 +155,7 @@ func TestCommandsOfAHandOver(t *testing.T) {
 		}
 		began := time.Now()
 		waiting, err := s.Release(ctx, driver.ReleaseRequest{Key: key, Owner: "a:1", Token: rep.Token, TTL: w.Holds()})
-		if err != nil || waiting != waiter {
+		if err != nil || waiting != driver.List(waiter) {
 			t.Fatalf("waiting %q, %v", waiting, err)
 		}
 		if granted := acquire("b:2", waiter); !granted.Granted || granted.Token <= rep.Token {
@@ -186,7 +186,7 @@ func TestCommandsOfAnOffer(t *testing.T) {
 	offers, reached := make(chan driver.Offer, 100), new(atomic.Bool)
 	defer s.Offers(id, reached.Store, func(o driver.Offer) { offers <- o })()
 	w.soon("the store reaches the locker", func(context.Context) bool { return reached.Load() })
-	waiter := driver.TakingOffers(driver.WithPatience(id, time.Second))
+	waiter := driver.NewWaiter(id, driver.Exclusive, time.Second).TakingOffers()
 	round := 0
 	var took time.Duration // from the release to the release of the offer
 	handOver := func(int) {

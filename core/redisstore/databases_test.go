@@ -99,7 +99,7 @@ func (w *world) passTo(s *redisstore.Store, key, waiter string, kind driver.Kind
 	}
 	w.take(s, ask)
 	late := ask
-	late.Owner, late.Waiter = waiter+":1", waiter
+	late.Owner, late.Waiter = waiter+":1", driver.Waiter(waiter)
 	if rep := w.acquire(s, late); rep.Granted || !rep.Listed {
 		w.t.Errorf("%q: %+v", key, rep)
 	}

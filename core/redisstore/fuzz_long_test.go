@@ -253,7 +253,7 @@ func FuzzVotes(f *testing.F) {
 				func(v rediswire.Vote, _ error) { over <- v })
 		} else {
 			node.Withdraw(rediswire.Withdrawal{Key: "k", Owner: "a:1", TTL: time.Minute, Keep: time.Hour, Deadline: soon()},
-				func(string, error) { over <- rediswire.Vote{} })
+				func(driver.Waiters, error) { over <- rediswire.Vote{} })
 		}
 		select {
 		case v := <-over:

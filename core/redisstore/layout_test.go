@@ -231,12 +231,12 @@ func TestAReleasingLockerDoesNotGetIntoAFullList(t *testing.T) {
 			names[i] = strings.Repeat("w", 30) + string(rune('A'+i%26)) + string(rune('A'+i/26))
 		}
 		locker, ask := strings.Repeat("r", 32), w.held(fmt.Sprint("k", waiting), "")
-		ask.Owner, ask.Rest = locker+":1", strings.Join(names, ",")
+		ask.Owner, ask.Rest = locker+":1", driver.Waiters(strings.Join(names, ","))
 		token := w.take(s, ask).Token
 		list, err := s.Release(t.Context(), driver.ReleaseRequest{
-			Key: ask.Key, Owner: ask.Owner, Token: token, TTL: w.Holds(), Waiter: locker, Deadline: w.deadline(),
+			Key: ask.Key, Owner: ask.Owner, Token: token, TTL: w.Holds(), Waiter: driver.Waiter(locker), Deadline: w.deadline(),
 		})
-		if n := strings.Count(list, ",") + 1; err != nil || n != 63 || strings.HasSuffix(list, locker) != (waiting == 62) {
+		if n := strings.Count(string(list), ",") + 1; err != nil || n != 63 || strings.HasSuffix(string(list), locker) != (waiting == 62) {
 			t.Errorf("%d waited, then %d: %v", waiting, n, err)
 		}
 	}

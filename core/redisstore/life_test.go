@@ -39,7 +39,7 @@ func (w *world) life(s *redisstore.Store, rdb redis.Cmdable, name string) []step
 				ask.AtMost = 2
 			}
 			if !granted {
-				ask.Waiter, ask.Left = strings.Repeat("w", 32), 100*time.Millisecond
+				ask.Waiter, ask.Left = driver.Waiter(strings.Repeat("w", 32)), 100*time.Millisecond
 			}
 			rep, err := s.Acquire(ctx, ask)
 			if err == nil && rep.Granted != granted {

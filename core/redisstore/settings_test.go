@@ -232,7 +232,7 @@ func TestWhatMayNotBeAnnouncedIsDone(t *testing.T) {
 			permit := w.held("p", "a:1")
 			permit.Kind, permit.AtMost = driver.Permit, 1
 			w.take(s, permit)
-			permit.Owner, permit.Waiter = "b:1", strings.Repeat("b", 32)
+			permit.Owner, permit.Waiter = "b:1", driver.Waiter(strings.Repeat("b", 32))
 			w.acquire(s, permit)
 			_, err := s.Release(t.Context(), driver.ReleaseRequest{
 				Key: "p", Owner: "a:1", Kind: driver.Permit, AtMost: 1, TTL: w.Holds(), Deadline: w.deadline(),

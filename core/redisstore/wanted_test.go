@@ -113,7 +113,7 @@ func TestCommandsOfAnAttentiveHolder(t *testing.T) {
 	s := w.store()
 	count := func(owner string) (free, refused map[string]int64) {
 		ask := func(key, owner, waiter string) int64 {
-			rep, err := s.Acquire(t.Context(), driver.AcquireRequest{Key: key, Owner: owner, TTL: w.Holds(), Waiter: waiter})
+			rep, err := s.Acquire(t.Context(), driver.AcquireRequest{Key: key, Owner: owner, TTL: w.Holds(), Waiter: driver.Waiter(waiter)})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -155,8 +155,8 @@ func TestALockThatIsNotKeptIsNotOffered(t *testing.T) {
 			defer all.Offers(id, reached.Store, func(o driver.Offer) { told <- o })()
 			w.soon("the store reaches the locker", func(context.Context) bool { return reached.Load() })
 			token := w.take(all, w.held("k", "a:1")).Token
-			waiter := driver.TakingOffers(driver.WithPatience(id, time.Second))
-			for _, name := range []string{waiter, "fedcba9876543210fedcba9876543210~q"} {
+			waiter := driver.NewWaiter(id, driver.Exclusive, time.Second).TakingOffers()
+			for _, name := range []driver.Waiter{waiter, "fedcba9876543210fedcba9876543210~q"} {
 				rep, err := all.Acquire(t.Context(), driver.AcquireRequest{Key: "k", Owner: "b:1", TTL: w.Holds(), Waiter: name})
 				if err != nil || !rep.Listed {
 					t.Fatal(rep, err)

@@ -135,7 +135,7 @@ func listensFor(t *testing.T, dsn, name string, with pgstore.Option) {
 		if err := free(t, there, "k", "o"); err != nil {
 			t.Fatal(err)
 		}
-		for next := ""; next != "w"; { // a look after the reconnect has no list
+		for next := driver.Waiters(""); next != "w"; { // a look after the reconnect has no list
 			next = receive(t, "the release is heard", released).Next
 		}
 		execute(t, db, "SELECT pg_terminate_backend(pid)"+sessions, name)

@@ -14,11 +14,11 @@ import (
 
 // called has a holder release a lock for which lockers wait, and then the last of these ask
 // for it. It returns the answer, and how long after the release it came at the latest.
-func called(t *testing.T, holder, waiting driver.Store, key string, waiters ...string) (rep driver.Reply, took time.Duration) {
+func called(t *testing.T, holder, waiting driver.Store, key string, waiters ...driver.Waiter) (rep driver.Reply, took time.Duration) {
 	t.Helper()
 	take(t, holder, key, "holder")
 	for _, w := range waiters {
-		if rep := takeAs(t, waiting, driver.AcquireRequest{Key: key, Owner: "of " + w, Waiter: w}); !rep.Listed {
+		if rep := takeAs(t, waiting, driver.AcquireRequest{Key: key, Owner: "of " + string(w), Waiter: w}); !rep.Listed {
 			t.Fatalf("%s is not listed: %+v", w, rep)
 		}
 	}
@@ -27,7 +27,7 @@ func called(t *testing.T, holder, waiting driver.Store, key string, waiters ...s
 		t.Fatal(err)
 	}
 	last := waiters[len(waiters)-1]
-	rep = takeAs(t, waiting, driver.AcquireRequest{Key: key, Owner: "of " + last, Waiter: last})
+	rep = takeAs(t, waiting, driver.AcquireRequest{Key: key, Owner: "of " + string(last), Waiter: last})
 	return rep, time.Since(begin)
 }
 
@@ -37,8 +37,8 @@ func TestALockIsKeptForAsLongAsItsFirstLockerNeeds(t *testing.T) {
 	db, _ := tables(t)
 	s := newStore(t, db)
 	for letter := 'a'; letter <= 'q'; letter++ {
-		first := "first~" + string(letter)
-		_, needs := driver.CutPatience(first)
+		first := driver.Waiter("first~" + string(letter))
+		needs := first.Patience()
 		n := 0
 		eventually(t, "the second locker asks before the turn of the first has ended", func() bool {
 			n++
@@ -75,7 +75,7 @@ func TestALockThatAFarProcessReleasesIsKeptUntilItIsAnnounced(t *testing.T) {
 	eventually(t, "the lock is kept for longer than the first locker needs", func() bool {
 		n++
 		rep, _ := called(t, far, near, fmt.Sprint(n), "first~a", "second~q")
-		_, needs := driver.CutPatience("first~a")
+		needs := driver.Waiter("first~a").Patience()
 		return !rep.Granted && rep.TTL > needs
 	})
 }
@@ -87,7 +87,7 @@ func TestALockerInAFullListChangesWhatItNeeds(t *testing.T) {
 	s := newStore(t, db)
 	take(t, s, "k", "holder")
 	for i := range 63 {
-		takeAs(t, s, driver.AcquireRequest{Key: "k", Owner: fmt.Sprint("o", i), Waiter: fmt.Sprint("w", i, "~a")})
+		takeAs(t, s, driver.AcquireRequest{Key: "k", Owner: fmt.Sprint("o", i), Waiter: driver.Waiter(fmt.Sprint("w", i, "~a"))})
 	}
 	if rep := takeAs(t, s, driver.AcquireRequest{Key: "k", Owner: "o", Waiter: "w7~q"}); rep.Granted || !rep.Listed {
 		t.Errorf("%+v", rep)
@@ -105,7 +105,7 @@ func TestALockIsNotKeptForLongerWhenTheClockIsSetBack(t *testing.T) {
 	s := newStore(t, db)
 	take(t, s, "k", "holder")
 	for _, name := range []string{"dead~a", "live~a"} {
-		takeAs(t, s, driver.AcquireRequest{Key: "k", Owner: "of " + name, Waiter: name})
+		takeAs(t, s, driver.AcquireRequest{Key: "k", Owner: "of " + name, Waiter: driver.Waiter(name)})
 	}
 	if err := free(t, s, "k", "holder"); err != nil {
 		t.Fatal(err)

@@ -82,11 +82,11 @@ func TestADeadLockerLosesItsTurn(t *testing.T) {
 	var key string
 	ask := func(owner, waiter string) driver.Reply {
 		t.Helper()
-		return takeAs(t, s, driver.AcquireRequest{Key: key, Owner: owner, Waiter: waiter})
+		return takeAs(t, s, driver.AcquireRequest{Key: key, Owner: owner, Waiter: driver.Waiter(waiter)})
 	}
 	release := func(owner, waiter string) {
 		t.Helper()
-		if _, err := s.Release(t.Context(), driver.ReleaseRequest{Key: key, Owner: owner, Waiter: waiter, Deadline: soon(t)}); err != nil {
+		if _, err := s.Release(t.Context(), driver.ReleaseRequest{Key: key, Owner: owner, Waiter: driver.Waiter(waiter), Deadline: soon(t)}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -138,7 +138,7 @@ func TestAFullListTakesNoMore(t *testing.T) {
 	s := newStore(t, db)
 	listed := 0
 	for i := range 70 {
-		rep := takeAs(t, s, driver.AcquireRequest{Key: "k", Owner: fmt.Sprint("o", i), Waiter: fmt.Sprint("w", i)})
+		rep := takeAs(t, s, driver.AcquireRequest{Key: "k", Owner: fmt.Sprint("o", i), Waiter: driver.Waiter(fmt.Sprint("w", i))})
 		if rep.Listed {
 			listed++
 		}

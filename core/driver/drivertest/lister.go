@@ -53,10 +53,10 @@ func (s *stage) listed() {
 		s.Errorf("a key that was never locked: %+v", v)
 	}
 	rep := s.take(driver.AcquireRequest{Key: key, Owner: owner})
-	s.done(s.must(false, key, s.owner("w:1"), s.id("w")))
+	s.done(s.must(false, key, s.owner("w:1"), driver.Waiter(s.id("w"))))
 	v := s.views(key)
 	if len(v.Holders) != 1 || v.Holders[0].Owner != owner || v.Holders[0].Token != rep.Token || v.Holders[0].Place ||
-		v.Holders[0].Left <= 0 || v.Holders[0].Left > lease || v.Waiting != s.id("w") || v.Token < rep.Token {
+		v.Holders[0].Left <= 0 || v.Holders[0].Left > lease || string(v.Waiting) != s.id("w") || v.Token < rep.Token {
 		s.Errorf("a held lock: %+v; expected are the holder %s with the token %d, and the waiting locker %s", v, owner, rep.Token, s.id("w"))
 	}
 	_, err := s.store.Release(s.Context(), driver.ReleaseRequest{Key: key, Owner: owner, Token: rep.Token, TTL: lease, Deadline: soon()})

@@ -11,7 +11,7 @@ import (
 )
 
 // must makes a try with a known outcome.
-func (s *stage) must(granted bool, key, owner, waiter string) error {
+func (s *stage) must(granted bool, key, owner string, waiter driver.Waiter) error {
 	rep, err := s.try(driver.AcquireRequest{Key: key, Owner: owner, TTL: lease, Waiter: waiter})
 	if err == nil && rep.Granted != granted {
 		err = fmt.Errorf("Acquire(%q) by %q answers %s; expected is granted: %v", key, owner, shown(rep), granted)
@@ -20,7 +20,7 @@ func (s *stage) must(granted bool, key, owner, waiter string) error {
 }
 
 // contend has a new owner of the locker take a lock, and then another locker wait for it.
-func (s *stage) contend(key, id, waiter string) (owner string, err error) {
+func (s *stage) contend(key, id string, waiter driver.Waiter) (owner string, err error) {
 	s.asides++
 	owner = driver.Attentive(fmt.Sprintf("%s:9%03d", id, s.asides))
 	if err = s.must(true, key, owner, ""); err == nil {

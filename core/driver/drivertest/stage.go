@@ -137,18 +137,20 @@ func (s *stage) owner(actor string) string {
 
 // waiter returns the waiting locker of a request: the word wait stands for the id of the actor's
 // locker, before it + for a place, and behind it ~ and the patience.
-func (s *stage) waiter(p *step) string {
+func (s *stage) waiter(p *step) driver.Waiter {
 	w := p.asks.get("wait")
 	if w.name == "" {
 		return ""
 	}
-	return w.op + s.id(p.actor) + w.value
+	return driver.Waiter(w.op + s.id(p.actor) + w.value)
 }
 
 var inList = regexp.MustCompile(`[^+,]+`)
 
 // list returns a list of names as the store has it.
-func (s *stage) list(w word) string { return inList.ReplaceAllString(w.value, s.prefix+"$0") }
+func (s *stage) list(w word) driver.Waiters {
+	return driver.Waiters(inList.ReplaceAllString(w.value, s.prefix+"$0"))
+}
 
 // value returns the value of a word as a number: an actor stands for its token or its number, and
 // "all" for the highest token; another number may be added. A missing word is zero.

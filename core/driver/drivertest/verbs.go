@@ -34,7 +34,7 @@ var verbs = map[string]*verb{
 	"releases": {asks: "shared permit token remember wait gone", wants: "waiting free lost", run: (*stage).releases},
 	"passes":   {asks: "on times", run: (*stage).passes},
 	"declines": {asks: "wait", run: func(s *stage, p *step) error {
-		return s.store.(driver.Turns).Decline(s.Context(), s.key(p.key), cmp.Or(s.waiter(p), s.id(p.actor)))
+		return s.store.(driver.Turns).Decline(s.Context(), s.key(p.key), cmp.Or(s.waiter(p).ID(), s.id(p.actor)))
 	}},
 	"announces": {keyless: true, run: (*stage).announces},
 	"withdraws": {keyless: true, run: func(s *stage, p *step) error {

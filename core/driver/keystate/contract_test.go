@@ -96,7 +96,7 @@ func (s *store) Renew(_ context.Context, batch []driver.Renewal, done func(i int
 	}
 }
 
-func (s *store) Release(_ context.Context, req driver.ReleaseRequest) (waiting string, err error) {
+func (s *store) Release(_ context.Context, req driver.ReleaseRequest) (waiting driver.Waiters, err error) {
 	s.change(req.Key, func(r *keystate.Record, now time.Time) (n keystate.Notices) {
 		waiting, n, err = r.Release(req, func(id string) bool { return s.offers[id] != nil }, now)
 		return n

@@ -14,7 +14,7 @@ func ExampleRecord() {
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	ask := func(locker string) driver.Reply {
 		reply, _ := r.Acquire(driver.AcquireRequest{
-			Owner: locker + ":1", TTL: time.Minute, Waiter: driver.WithPatience(locker, 20*time.Millisecond),
+			Owner: locker + ":1", TTL: time.Minute, Waiter: driver.NewWaiter(locker, driver.Exclusive, 20*time.Millisecond),
 		}, now)
 		return reply
 	}

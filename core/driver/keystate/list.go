@@ -2,49 +2,29 @@ package keystate
 
 import (
 	"slices"
-	"strings"
 
 	"github.com/interlock-go/interlock/core/driver"
 )
 
 // waiting is a locker in the list of the lockers that wait.
 type waiting struct {
-	id       string
-	patience string // the letter after the id
-	place    bool   // it wants a place, else the lock
-	called   bool   // to a place that became free while others were held, and has not come yet
-}
-
-// name is how the list says it.
-func (w waiting) name() string {
-	if w.place {
-		return "+" + w.id + w.patience
-	}
-	return w.id + w.patience
-}
-
-// waiterOf reads a name.
-func waiterOf(name string) waiting {
-	name, wantsPlace := strings.CutPrefix(name, "+")
-	id, _ := driver.CutPatience(name)
-	return waiting{id: id, patience: name[len(id):], place: wantsPlace}
+	driver.Waiter
+	called bool // to a place that became free while others were held, and has not come yet
 }
 
 // names makes the list that is announced.
-func names(list []waiting) string {
-	all := make([]string, len(list))
+func names(list []waiting) driver.Waiters {
+	all := make([]driver.Waiter, len(list))
 	for i, w := range list {
-		all[i] = w.name()
+		all[i] = w.Waiter
 	}
-	return strings.Join(all, ",")
+	return driver.List(all...)
 }
 
 // listOf reads such a list.
-func listOf(names string) (list []waiting) {
-	for name := range strings.SplitSeq(names, ",") {
-		if name != "" {
-			list = append(list, waiterOf(name))
-		}
+func listOf(all driver.Waiters) (list []waiting) {
+	for w := range all.All() {
+		list = append(list, waiting{Waiter: w})
 	}
 	return list
 }
@@ -52,7 +32,7 @@ func listOf(names string) (list []waiting) {
 // waits takes the locker of a request that is granted out of the list. If no other waits, the list
 // that came with the request is kept.
 func (r *Record) waits(req driver.AcquireRequest) {
-	if r.unlist(waiterOf(req.Waiter).id); len(r.waiting) == 0 {
+	if r.unlist(req.Waiter.ID()); len(r.waiting) == 0 {
 		r.waiting = listOf(req.Rest)
 	}
 }
@@ -66,7 +46,7 @@ func (r *Record) uncall() {
 
 // find returns where a locker stands in the list; negative if it is not there.
 func (r *Record) find(id string) int {
-	return slices.IndexFunc(r.waiting, func(w waiting) bool { return w.id == id })
+	return slices.IndexFunc(r.waiting, func(w waiting) bool { return w.ID() == id })
 }
 
 // unlist takes a locker out of the list.
@@ -78,13 +58,15 @@ func (r *Record) unlist(id string) {
 
 // list enters a waiting locker at the end of the list, once, or changes the kind of its
 // request.
-func (r *Record) list(name string, wantsPlace bool) (listed bool) {
-	if name == "" {
+func (r *Record) list(w driver.Waiter, wantsPlace bool) (listed bool) {
+	if w == "" {
 		return false
 	}
-	entry := waiterOf(name)
-	entry.place = wantsPlace
-	if i := r.find(entry.id); i >= 0 {
+	entry := waiting{Waiter: w.Exclusive()}
+	if wantsPlace {
+		entry.Waiter = w.AtPlaces()
+	}
+	if i := r.find(w.ID()); i >= 0 {
 		r.waiting[i] = entry
 	} else {
 		r.waiting = append(r.waiting, entry)
@@ -93,17 +75,16 @@ func (r *Record) list(name string, wantsPlace bool) (listed bool) {
 }
 
 // again enters the locker of a release at the end of the list, unless it is there.
-func (r *Record) again(name string, place bool) {
-	entry := waiterOf(name)
-	if r.find(entry.id) < 0 {
-		r.list(strings.TrimPrefix(name, "+"), place || entry.place)
+func (r *Record) again(w driver.Waiter, place bool) {
+	if r.find(w.ID()) < 0 {
+		r.list(w, place || w.Place())
 	}
 }
 
 // news reports whether the holders have to learn of a waiter, if it is refused: it begins the
 // list, or asks again.
-func (r *Record) news(waiter string) bool {
-	id := waiterOf(waiter).id
+func (r *Record) news(w driver.Waiter) bool {
+	id := w.ID()
 	return id != "" && (len(r.waiting) == 0 || r.find(id) >= 0)
 }
 

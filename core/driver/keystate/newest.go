@@ -38,7 +38,7 @@ func (r *Record) comes(req *driver.AcquireRequest, now time.Time) (out bool) {
 		return false
 	}
 	if req.Number == 0 {
-		switch by := waiterOf(req.Waiter).id; {
+		switch by := req.Waiter.ID(); {
 		case by != r.line.by || req.Order > r.line.order:
 			r.line.newest, r.line.by, r.line.order = max(r.line.newest+1, now.UnixMicro()), by, req.Order
 		case req.Order < r.line.order:
@@ -54,13 +54,13 @@ func (r *Record) holds(owner string) bool { return owner != "" && r.owner == own
 
 // refuse completes the reply to a request for an exclusive owner that is refused.
 func (r *Record) refuse(req driver.AcquireRequest, rep driver.Reply, now time.Time) driver.Reply {
-	id := waiterOf(req.Waiter).id
+	id := req.Waiter.ID()
 	switch req.Line {
 	case driver.Newest:
 		rep.Number = req.Number
 		if id != "" && r.find(id) != 0 {
 			r.unlist(id)
-			r.waiting = slices.Insert(r.waiting, 0, waiterOf(req.Waiter))
+			r.waiting = slices.Insert(r.waiting, 0, waiting{Waiter: req.Waiter})
 		}
 	case driver.OneWaiter:
 		rep.Number = 1
@@ -87,16 +87,16 @@ func (r *Record) grant(req driver.AcquireRequest, now time.Time) driver.Reply {
 }
 
 // alone notes that a caller of a locker, if it was the only waiter, waits no more.
-func (r *Record) alone(waiter string) {
-	if r.line.only == waiterOf(waiter).id {
+func (r *Record) alone(id string) {
+	if r.line.only == id {
 		r.line.only = ""
 	}
 }
 
 // displaced returns the id of the first locker of the list, unless that has the newer caller.
 func (r *Record) displaced(newer string) (id string) {
-	if len(r.waiting) == 0 || r.waiting[0].id == waiterOf(newer).id {
+	if len(r.waiting) == 0 || r.waiting[0].ID() == newer {
 		return ""
 	}
-	return r.waiting[0].id
+	return r.waiting[0].ID()
 }

@@ -21,7 +21,7 @@ func (r *Record) enter(req driver.AcquireRequest, now time.Time) driver.Reply {
 	case r.owner != "":
 		return driver.Reply{Holder: r.owner, TTL: r.expires.Sub(now), Listed: r.list(req.Waiter, true)}
 	case r.reserved.stands(now) && (r.reserved.offer != "" || !r.together(&req)):
-		if left := r.passes(req.Waiter, 0, now); left > 0 {
+		if left := r.passes(req.Waiter.ID(), 0, now); left > 0 {
 			return driver.Reply{Holder: r.reserved.offer, TTL: left, Listed: r.list(req.Waiter, true)}
 		}
 		req.Rest = ""
@@ -33,7 +33,7 @@ func (r *Record) enter(req driver.AcquireRequest, now time.Time) driver.Reply {
 		return driver.Reply{Granted: true, Token: r.places[i].token}
 	}
 	full := req.Kind == driver.Permit && len(r.places) >= req.AtMost
-	if full || now.Before(r.barrier) && !r.ahead(req.Waiter) {
+	if full || now.Before(r.barrier) && !r.ahead(req.Waiter.ID()) {
 		until := r.barrier
 		if full {
 			until = slices.MinFunc(r.places, func(a, b place) int { return a.ends.Compare(b.ends) }).ends
@@ -95,12 +95,12 @@ func (r *Record) invite(free int, now time.Time) driver.Signal {
 	n, rest := 0, r.waiting
 	for ; len(rest) > 0; rest = rest[1:] {
 		w := rest[0]
-		if n >= free && len(called) > 0 || !w.place && stands {
+		if n >= free && len(called) > 0 || !w.Place() && stands {
 			break
 		}
 		keep := stands
 		switch {
-		case !w.place:
+		case !w.Place():
 			keep = !over
 		case !w.called:
 			called = append(called, w)
@@ -126,13 +126,12 @@ func (r *Record) invite(free int, now time.Time) driver.Signal {
 
 // ahead reports whether a locker is in the list, and no other locker that wants the lock
 // before it.
-func (r *Record) ahead(name string) bool {
-	id := waiterOf(name).id
+func (r *Record) ahead(id string) bool {
 	for _, w := range r.waiting {
-		if w.id == id {
+		if w.ID() == id {
 			return id != ""
 		}
-		if !w.place {
+		if !w.Place() {
 			return false
 		}
 	}
@@ -142,8 +141,8 @@ func (r *Record) ahead(name string) bool {
 // together reports whether a locker is called now that the lock is free: it is ahead, and so
 // many lockers want places before it that there is room for it.
 func (r *Record) together(req *driver.AcquireRequest) bool {
-	before := r.find(waiterOf(req.Waiter).id)
-	return r.ahead(req.Waiter) && (req.Kind == driver.Shared || before < req.AtMost)
+	before := r.find(req.Waiter.ID())
+	return r.ahead(req.Waiter.ID()) && (req.Kind == driver.Shared || before < req.AtMost)
 }
 
 func (r *Record) placeOf(owner string) int {

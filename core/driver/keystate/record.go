@@ -12,7 +12,6 @@ package keystate
 import (
 	"encoding/json"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/interlock-go/interlock/core/driver"
@@ -111,16 +110,16 @@ func (r *Record) Holder() (owner string, token int64, ok bool) {
 	}
 }
 
-// Waiting returns the list of waiting lockers as [driver.Signal.Next] has it. A name that begins
-// with "-" has been called to a place and has not come yet.
-func (r *Record) Waiting() string {
-	all := make([]string, len(r.waiting))
+// Waiting returns the list of waiting lockers as [driver.Signal.Next] has it, with those that were
+// called to a place and have not come yet.
+func (r *Record) Waiting() driver.Waiters {
+	all := make([]driver.Waiter, len(r.waiting))
 	for i, w := range r.waiting {
-		if all[i] = w.name(); w.called {
-			all[i] = "-" + all[i][1:]
+		if all[i] = w.Waiter; w.called {
+			all[i] = w.Calling()
 		}
 	}
-	return strings.Join(all, ",")
+	return driver.List(all...)
 }
 
 // Clone returns a copy.
@@ -163,7 +162,7 @@ func (r *Record) try(
 	}
 	news := req.Owner != "" && (r.news(req.Waiter) || comes) // else the locker that asks has the lock itself
 	if comes {
-		n.Displaced = r.displaced(req.Waiter)
+		n.Displaced = r.displaced(req.Waiter.ID())
 	}
 	if rep = ask(r, req, now); !rep.Granted && news {
 		n.Wanted = r.wanted()
@@ -190,7 +189,7 @@ func (r *Record) take(req driver.AcquireRequest, now time.Time) driver.Reply {
 		r.reserved, req.Rest = reservation{}, ""
 		r.waits(req)
 	case r.reserved.stands(now):
-		if left := r.passes(req.Waiter, req.Offer, now); left > 0 {
+		if left := r.passes(req.Waiter.ID(), req.Offer, now); left > 0 {
 			return r.refuse(req, driver.Reply{Holder: r.reserved.offer, Token: r.reserved.token, TTL: left}, now)
 		}
 		r.reserved = reservation{}
@@ -200,7 +199,7 @@ func (r *Record) take(req driver.AcquireRequest, now time.Time) driver.Reply {
 	r.owner, r.expires, r.barrier = req.Owner, now.Add(req.TTL), time.Time{}
 	r.uncall()
 	if req.Line == driver.OneWaiter {
-		r.alone(req.Waiter) // not if the request is repeated: another caller of the locker may wait by now
+		r.alone(req.Waiter.ID()) // not if the request is repeated: another caller of the locker may wait by now
 	}
 	r.mint(now, 1)
 	return r.grant(req, now)
@@ -240,7 +239,7 @@ func (r *Record) Renew(renewal driver.Renewal, now time.Time) (contended bool, e
 // that the store reaches it.
 func (r *Record) Release(
 	req driver.ReleaseRequest, reaches func(id string) bool, now time.Time,
-) (waiting string, n Notices, err error) {
+) (waiting driver.Waiters, n Notices, err error) {
 	r.At(now)
 	if req.Kind.Place() {
 		n, err = r.leave(req, now)
@@ -253,7 +252,7 @@ func (r *Record) Release(
 	r.token = max(r.token, req.Token)
 	r.again(req.Waiter, false)
 	r.reserve(r.offer(&n, reaches, now), now)
-	if waiting = names(r.waiting); len(r.waiting) == 1 && r.waiting[0].id == waiterOf(req.Waiter).id {
+	if waiting = names(r.waiting); len(r.waiting) == 1 && r.waiting[0].ID() == req.Waiter.ID() {
 		waiting = ""
 	}
 	r.free(&n, now)
@@ -261,14 +260,13 @@ func (r *Record) Release(
 }
 
 // Decline carries out [driver.Turns.Decline].
-func (r *Record) Decline(waiter string, now time.Time) (n Notices) {
+func (r *Record) Decline(id string, now time.Time) (n Notices) {
 	r.At(now)
-	id := waiterOf(waiter).id
-	r.alone(waiter)
+	r.alone(id)
 	kept := r.reserved.stands(now)
 	switch {
 	case r.find(id) < 0:
-	case kept && r.passes(waiter, 0, now) <= 0:
+	case kept && r.passes(id, 0, now) <= 0:
 		r.reserve(reservation{}, now)
 		r.free(&n, now)
 	case kept && r.reserved.to() == id:

@@ -141,8 +141,8 @@ func (c asked) by(r *Record, now time.Time) (o effect, ttl time.Duration, room i
 		}
 		var rep driver.Reply
 		rep, n = ask(driver.AcquireRequest{
-			Owner: c.owner, Kind: c.kind(), AtMost: int(c.atMost), TTL: ms(c.lease), Waiter: c.id, Left: ms(c.left),
-			Rest: c.rest, Line: c.line, Number: c.number, Order: c.order, Offer: c.offer,
+			Owner: c.owner, Kind: c.kind(), AtMost: int(c.atMost), TTL: ms(c.lease), Waiter: driver.Waiter(c.id), Left: ms(c.left),
+			Rest: driver.Waiters(c.rest), Line: c.line, Number: c.number, Order: c.order, Offer: c.offer,
 		}, now)
 		o.granted, o.token, o.number, o.holder = rep.Granted, rep.Token, rep.Number, rep.Holder
 		o.listed, o.full, o.out = rep.Listed, rep.Full, rep.Out
@@ -157,14 +157,16 @@ func (c asked) by(r *Record, now time.Time) (o effect, ttl time.Duration, room i
 		contended, err = r.Renew(driver.Renewal{Owner: c.owner, Kind: c.kind(), TTL: ms(c.lease)}, now)
 	case c.script == "decline":
 		r.At(now)
-		before := len(list(r.Waiting()))
-		if n = r.Decline(c.id, now); before == len(list(r.Waiting())) && !n.Freed {
+		before := len(list(string(r.Waiting())))
+		if n = r.Decline(driver.Waiter(c.id).ID(), now); before == len(list(string(r.Waiting()))) && !n.Freed {
 			err = driver.ErrDeleted
 		}
 	default:
-		o.waiting, n, err = r.Release(driver.ReleaseRequest{
-			Owner: c.owner, Kind: c.kind(), AtMost: int(c.atMost), Token: c.token, Waiter: c.id,
+		var waiting driver.Waiters
+		waiting, n, err = r.Release(driver.ReleaseRequest{
+			Owner: c.owner, Kind: c.kind(), AtMost: int(c.atMost), Token: c.token, Waiter: driver.Waiter(c.id),
 		}, func(string) bool { return true }, now)
+		o.waiting = string(waiting)
 	}
 	switch {
 	case errors.Is(err, driver.ErrTakenOver):
@@ -178,7 +180,7 @@ func (c asked) by(r *Record, now time.Time) (o effect, ttl time.Duration, room i
 		o.code = 1
 	}
 	if n.Announced {
-		o.message = n.Signal.Next
+		o.message = string(n.Signal.Next)
 		if n.Signal.Now > 0 {
 			o.message = fmt.Sprintf("*%d,%s", n.Signal.Now, n.Signal.Next)
 		}
@@ -189,7 +191,7 @@ func (c asked) by(r *Record, now time.Time) (o effect, ttl time.Duration, room i
 			o.offer += "+"
 		}
 	}
-	o.q = r.Waiting()
+	o.q = string(r.Waiting())
 	o.holder = sorted(o.holder)
 	return o, ttl, room
 }

@@ -73,7 +73,7 @@ func (r *Record) AppendText(b []byte) ([]byte, error) {
 		t.Places = append(t.Places, placeText{p.owner, p.token, micros(p.ends)})
 	}
 	for _, w := range r.waiting {
-		t.Waiting = append(t.Waiting, waitingText{w.name(), w.called})
+		t.Waiting = append(t.Waiting, waitingText{string(w.Waiter), w.called})
 	}
 	if v := r.reserved; v.lasts > 0 {
 		t.Kept = &keptText{micros(v.since), v.lasts.Microseconds(), v.offer, v.token}
@@ -118,9 +118,7 @@ func (r *Record) UnmarshalText(b []byte) error {
 		read.places = append(read.places, place{p.Owner, p.Token, instant(p.Ends)})
 	}
 	for _, w := range t.Waiting {
-		entry := waiterOf(w.Name)
-		entry.called = w.Called
-		read.waiting = append(read.waiting, entry)
+		read.waiting = append(read.waiting, waiting{driver.Waiter(w.Name), w.Called})
 	}
 	if v := t.Kept; v != nil {
 		lasts := time.Duration(min(max(v.Lasts, 0), math.MaxInt64/int64(time.Microsecond))) * time.Microsecond

@@ -16,9 +16,9 @@ import (
 func random(r *Record, rnd *rand.Rand, now time.Time) string {
 	id := string(rune('a' + rnd.IntN(4)))
 	owner := fmt.Sprintf("%s:%d", id, rnd.IntN(2))
-	name := driver.WithPatience(id, time.Duration(rnd.IntN(60))*time.Millisecond)
+	name := driver.NewWaiter(id, driver.Exclusive, time.Duration(rnd.IntN(60))*time.Millisecond)
 	if rnd.IntN(2) == 0 {
-		name = driver.TakingOffers(name)
+		name = name.TakingOffers()
 	}
 	ask := driver.AcquireRequest{
 		Owner: owner, Kind: driver.Kind(rnd.IntN(3)), AtMost: 2, TTL: time.Duration(1+rnd.IntN(300)) * time.Millisecond,
@@ -44,7 +44,7 @@ func random(r *Record, rnd *rand.Rand, now time.Time) string {
 		return fmt.Sprint(waiting, n, err)
 	default:
 		if rnd.IntN(2) == 0 {
-			return fmt.Sprint(r.Decline(name, now))
+			return fmt.Sprint(r.Decline(id, now))
 		}
 		ask.From, ask.Noted, ask.Waiter, ask.Line = id+":1", time.Second, "", driver.InTurn
 		rep, n, err := r.Move(ask, now)

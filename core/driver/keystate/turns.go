@@ -39,11 +39,11 @@ func (v reservation) offers(owner string, now time.Time) bool {
 // Lockers without a patience ask whenever they can.
 func (r *Record) reserve(v reservation, now time.Time) {
 	if r.reserved = v; v.offer == "" && len(r.waiting) > 0 {
-		r.waiting[0].patience = strings.ToLower(r.waiting[0].patience)
+		r.waiting[0].Waiter = r.waiting[0].LeavingOffers()
 	}
 	r.reserved.since = now
 	for i, w := range r.waiting {
-		if i == driver.KeptFor || w.patience == "" {
+		if i == driver.KeptFor || !w.Patient() {
 			break
 		}
 		r.reserved.lasts += r.takes(i)
@@ -54,11 +54,11 @@ func (r *Record) reserve(v reservation, now time.Time) {
 // reservation ends. If that has come, the lockers before it lose their places. The locker that
 // is offered the lock has its turn if it names the offer, and otherwise after that time: a
 // late request must not take back a lock that the locker has begun to use.
-func (r *Record) passes(name string, offer int64, now time.Time) (left time.Duration) {
-	id, after, passed := waiterOf(name).id, time.Duration(0), now.Sub(r.reserved.since)
+func (r *Record) passes(id string, offer int64, now time.Time) (left time.Duration) {
+	after, passed := time.Duration(0), now.Sub(r.reserved.since)
 	for i, w := range r.waiting {
 		switch {
-		case w.id == id:
+		case w.ID() == id:
 			switch {
 			case r.reserved.offer == "":
 			case r.reserved.to() == id && r.reserved.token == offer:
@@ -71,7 +71,7 @@ func (r *Record) passes(name string, offer int64, now time.Time) (left time.Dura
 				r.waiting = r.waiting[i+1:]
 			}
 			return left
-		case w.patience == "":
+		case !w.Patient():
 			return r.reserved.left(now)
 		}
 		after += r.takes(i)
@@ -81,8 +81,8 @@ func (r *Record) passes(name string, offer int64, now time.Time) (left time.Dura
 
 // takes is how long a locker of the list may take to answer a call, or to use an offer.
 func (r *Record) takes(i int) time.Duration {
-	_, patience := driver.CutPatience(r.waiting[i].name())
-	if r.waiting[i].id == r.reserved.to() {
+	patience := r.waiting[i].Patience()
+	if r.waiting[i].ID() == r.reserved.to() {
 		patience = max(patience, driver.OfferLasts)
 	}
 	return patience
@@ -99,10 +99,10 @@ func (r *Record) accept(owner string, ttl time.Duration, now time.Time) {
 // offer offers a lock that becomes free to the first locker that waits, if that takes offers. A
 // locker that has said so, and that the store does not reach any more, loses its place.
 func (r *Record) offer(n *Notices, reaches func(id string) bool, now time.Time) (v reservation) {
-	if len(r.waiting) == 0 || r.waiting[0].place || !driver.TakesOffers(r.waiting[0].name()) {
+	if len(r.waiting) == 0 || r.waiting[0].Place() || !r.waiting[0].TakesOffers() {
 		return v
 	}
-	id := r.waiting[0].id
+	id := r.waiting[0].ID()
 	if !reaches(id) {
 		r.waiting = r.waiting[1:]
 		return v

@@ -25,7 +25,7 @@ func (r *Record) View(key string, now time.Time) driver.View {
 	default:
 		v.Kept = left
 		for _, w := range r.waiting[:min(len(r.waiting), driver.KeptFor)] {
-			if w.patience == "" {
+			if !w.Patient() {
 				break
 			}
 			v.KeptFor++

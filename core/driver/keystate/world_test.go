@@ -68,11 +68,11 @@ func (w *world) name(l *member) string {
 	if !w.ranged {
 		return l.id
 	}
-	name := driver.WithPatience(l.id, time.Duration(w.rand.IntN(60))*time.Millisecond)
+	name := driver.NewWaiter(l.id, driver.Exclusive, time.Duration(w.rand.IntN(60))*time.Millisecond)
 	if w.offers && !w.once(4) {
-		name = driver.TakingOffers(name)
+		name = name.TakingOffers()
 	}
-	return name
+	return string(name)
 }
 
 // next chooses a call. Some go over another connection, and are carried out after later calls.
@@ -165,7 +165,7 @@ func (w *world) begins(l *member) asked {
 	if w.freed != "" && w.once(2) {
 		var rest []string
 		for _, e := range list(w.freed) {
-			if name, _ := driver.CutPatience(strings.TrimPrefix(e, "+")); name != l.id {
+			if driver.Waiter(e).ID() != l.id {
 				rest = append(rest, e)
 			}
 		}
@@ -281,12 +281,12 @@ func (w *world) agreeing(c asked, got effect, ms, room int64, a, b time.Time, s 
 			r.adopt(c.owner, &want, got, a, b)
 			if left := before.reserved.left(now); before.reserved.lasts > 0 && left > -slack && left < slack && got.granted && want.granted {
 				// The turns end now. In its last millisecond Redis refuses nobody, and has the list.
-				want.q, r.waiting = got.q, listOf(got.q)
+				want.q, r.waiting = got.q, listOf(driver.Waiters(got.q))
 			}
 			if !s.exists { // the key may have ended before it was looked at
 				later := r.Clone()
 				later.At(b.Add(slack))
-				want.q = later.Waiting()
+				want.q = string(later.Waiting())
 			}
 			if got.code == -1 && want.code == 0 && s.exists && !s.kept && r.Free() && (c.script == "renew" || c.script == "release" || c.script == "move" && c.tokens == 0 && want.code == 0) {
 				want.code = -1 // the places of others have ended, and the key has not

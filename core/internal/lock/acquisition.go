@@ -2,7 +2,6 @@ package lock
 
 import (
 	"math/rand/v2"
-	"strings"
 	"time"
 
 	"github.com/interlock-go/interlock/core/driver"
@@ -95,9 +94,9 @@ type schedule struct {
 //
 // Invariant: over is zero unless rest is from a list that others have some time for.
 type signals struct {
-	n     int32  // how many have come
-	heard int32  // and how many when the last request was sent
-	rest  string // the lockers that wait after us, from the last signal
+	n     int32          // how many have come
+	heard int32          // and how many when the last request was sent
+	rest  driver.Waiters // the lockers that wait after us, from the last signal
 	// over is when those in rest have had their time and did not come; zero: rest has nothing to
 	// wait for.
 	over clock.Instant
@@ -169,7 +168,7 @@ func (a *acquisition) plan(now clock.Instant, s driver.Signal, id string, kind d
 //
 // It asks after a random time as well: no release comes any more when all lockers in
 // the list have left.
-func (a *acquisition) leftOut(now, over clock.Instant, list string, n int) {
+func (a *acquisition) leftOut(now, over clock.Instant, list driver.Waiters, n int) {
 	if a.next.releases == 0 {
 		a.next.releases = 1 + rand.Int32N(2*int32(n))
 		next := over.Add(rand.N(blindWait))
@@ -185,7 +184,7 @@ func (a *acquisition) leftOut(now, over clock.Instant, list string, n int) {
 
 // giveWay plans the first try after a release of this process, which took a round trip
 // and called the waiting lockers. They are unknown if their list is empty.
-func (a *acquisition) giveWay(now clock.Instant, trip time.Duration, waiting string) {
+func (a *acquisition) giveWay(now clock.Instant, trip time.Duration, waiting driver.Waiters) {
 	// A signal that comes meanwhile and does not name us must not put us off: we are not
 	// in the list until we ask.
 	a.next.tryAt, a.next.passed = now.Add(min(max(4*trip, minCourtesy), courtesy)), true
@@ -198,7 +197,7 @@ func (a *acquisition) giveWay(now clock.Instant, trip time.Duration, waiting str
 // the list, gets the lock before they have had their time, at the instant over: they must
 // not lose their places. The first loses its place, and gets one again when it asks, so that
 // names of lockers that have left do not stay for ever.
-func (a *acquisition) overtake(over clock.Instant, list string) {
-	_, a.signals.rest, _ = strings.Cut(list, ",")
+func (a *acquisition) overtake(over clock.Instant, list driver.Waiters) {
+	_, a.signals.rest = list.Cut()
 	a.signals.over = over
 }

@@ -492,7 +492,7 @@ func (m *machine) released(i int, err error) {
 		delete(m.owners, own.owner())
 	}
 	var fx effects
-	waiting := ""
+	waiting := driver.Waiters("")
 	if err == nil && m.choose(2) == 0 {
 		waiting = "x,y"
 	}
@@ -579,7 +579,7 @@ func (m *machine) background() {
 	case 0:
 		id := m.table.ID
 		lists := []string{"", "a,b," + id + ",c", "a,b", id, "+a,b,+c,+" + id, "+" + id, "+a,+b"}
-		m.l.signal(m.now, driver.Signal{Next: lists[m.choose(len(lists))], Now: m.choose(3)}, &fx)
+		m.l.signal(m.now, driver.Signal{Next: driver.Waiters(lists[m.choose(len(lists))]), Now: m.choose(3)}, &fx)
 	case 1:
 		if all := m.mine(); len(all) > 0 {
 			if own := all[m.choose(len(all))]; own.due(m.now, &fx) {

@@ -261,8 +261,8 @@ type absence struct {
 
 // sees notes how far the farthest locker is that takes turns, this one, which is named, included.
 // Lists without it come in between, so it is forgotten slowly.
-func (a *absence) sees(list, name string) {
-	a.far = max(farthest(list), farthest(name), a.far-a.far/8)
+func (a *absence) sees(list driver.Waiters, own driver.Waiter) {
+	a.far = max(farthest(list), own.Patience(), a.far-a.far/8)
 }
 
 // fair is how long a turn of this process may last at least. No section runs during the way to the
@@ -271,8 +271,8 @@ func (a *absence) sees(list, name string) {
 func (a *absence) fair() time.Duration { return max(a.far, a.turn) / 4 * 3 }
 
 // begins notes a release after which this process waits in a list with others.
-func (a *absence) begins(sent clock.Instant, list string) {
-	a.since, a.others = sent, strings.Count(list, ",")
+func (a *absence) begins(sent clock.Instant, list driver.Waiters) {
+	a.since, a.others = sent, strings.Count(string(list), ",")
 }
 
 // ends notes that this process has the lock again, which it has waited for in a list. One process that hung counts for no more than

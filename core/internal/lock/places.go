@@ -64,7 +64,7 @@ func (l *lock) retirePlace(own *ownership, release bool) {
 // placed takes the grant of a place, which the waiter w asked for, unless that has left.
 // A permit is w's, or else for the first that does not ask for itself. A shared hold is
 // for the first, and for the following waiters that share. The others go on asking.
-func (l *lock) placed(own *ownership, w *Waiter, rest string, now clock.Instant, fx *effects) {
+func (l *lock) placed(own *ownership, w *Waiter, rest driver.Waiters, now clock.Instant, fx *effects) {
 	if l.places == nil {
 		l.places = &places{}
 	}

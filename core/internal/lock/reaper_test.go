@@ -25,7 +25,7 @@ type reaped struct {
 	down   bool
 }
 
-func (s *reaped) Release(_ context.Context, req driver.ReleaseRequest) (waiting string, _ error) {
+func (s *reaped) Release(_ context.Context, req driver.ReleaseRequest) (waiting driver.Waiters, _ error) {
 	s.mu.Lock()
 	s.busy++
 	s.most = max(s.most, s.busy)

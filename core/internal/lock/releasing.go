@@ -19,14 +19,14 @@ const behindMost = 256
 
 // Parting is what became of a hold that was given up.
 type Parting struct {
-	over      bool       // it was the last one
-	handedOff bool       // a waiter of this process has the lock, or will
-	unsent    *ownership // its release is to be sent
-	waiter    string     // the name that the release is to put at the end of the list
-	expired   bool       // the deadline had come
-	told      bool       // of a loss: before
-	cause     error      // why the lease was lost
-	err       error      // for the caller
+	over      bool          // it was the last one
+	handedOff bool          // a waiter of this process has the lock, or will
+	unsent    *ownership    // its release is to be sent
+	waiter    driver.Waiter // the entry that the release is to put at the end of the list
+	expired   bool          // the deadline had come
+	told      bool          // of a loss: before
+	cause     error         // why the lease was lost
+	err       error         // for the caller
 }
 
 // release is the event that a hold is given up.
@@ -160,7 +160,7 @@ func (p *Parting) result(w *Waiter, err error) Released {
 
 // sendRelease gives an ownership that has ended back to the store. Unless it is empty,
 // waiter is for the end of the list of waiting lockers.
-func (t *Table) sendRelease(ctx context.Context, own *ownership, waiter string) error {
+func (t *Table) sendRelease(ctx context.Context, own *ownership, waiter driver.Waiter) error {
 	l := own.lock
 	sent, ahead := t.Clock.Read()
 	req := driver.ReleaseRequest{
@@ -179,7 +179,7 @@ func (t *Table) sendRelease(ctx context.Context, own *ownership, waiter string) 
 // this process at the end of the list of waiting lockers, and waiting is that list, if it is
 // known to have others.
 func (l *lock) released(
-	own *ownership, sent, now clock.Instant, ahead time.Duration, listed bool, waiting string, err error, fx *effects,
+	own *ownership, sent, now clock.Instant, ahead time.Duration, listed bool, waiting driver.Waiters, err error, fx *effects,
 ) {
 	if own.ambiguous || err != nil && !errors.Is(err, driver.ErrNotOwner) {
 		// A try of the acquire or of the release may be on its way still.

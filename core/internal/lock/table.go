@@ -127,7 +127,7 @@ func NewTable(on driver.Store, turnTime time.Duration, turnCount int) *Table {
 	}
 	t.owners.prefix = t.ID + ":"
 	t.store.turns, _ = on.(driver.Turns)
-	t.owners.names.Store(namesOf(t.ID))
+	t.owners.names.Store(namesOf(t.ID, 0))
 	t.watchdog.init(t)
 	t.reaper.init(t)
 	t.registry.init(t)

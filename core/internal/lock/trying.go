@@ -243,7 +243,7 @@ func (l *lock) abandonOwner(t *try, fx *effects) {
 }
 
 // refused plans the next try after another owner was found to hold the lock.
-func (l *lock) refused(now clock.Instant, t *try, w *Waiter, a answer, rest string) {
+func (l *lock) refused(now clock.Instant, t *try, w *Waiter, a answer, rest driver.Waiters) {
 	acq := l.acq
 	acq.outage, acq.refusal.room = outage{}, 0
 	acq.refusal.contended, acq.refusal.full, acq.refusal.blind, acq.refusal.at = true, a.Full, t.blind, t.sent
@@ -293,7 +293,7 @@ func (l *lock) refused(now clock.Instant, t *try, w *Waiter, a answer, rest stri
 // asked the same. A number is good for the waiter w alone, which asked ([driver.Newest]): another
 // caller that took it would be older, to the store, than callers that came before it.
 func (l *lock) granted(
-	now, sent clock.Instant, ahead time.Duration, t *try, w *Waiter, rep driver.Reply, rest string, fx *effects,
+	now, sent clock.Instant, ahead time.Duration, t *try, w *Waiter, rep driver.Reply, rest driver.Waiters, fx *effects,
 ) {
 	acq, req := l.acq, &t.request
 	l.listing.in = false // the grant has taken it out

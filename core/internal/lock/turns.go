@@ -1,7 +1,6 @@
 package lock
 
 import (
-	"strings"
 	"time"
 
 	"github.com/interlock-go/interlock/core/driver"
@@ -9,10 +8,10 @@ import (
 
 // turn is when a locker may try that waits with others.
 type turn struct {
-	named  bool          // it is in the list
-	before int           // so many turns come before its own
-	begins time.Duration // as long as the lockers before it may take
-	rest   string        // the list without the lockers that have been passed over
+	named  bool           // it is in the list
+	before int            // so many turns come before its own
+	begins time.Duration  // as long as the lockers before it may take
+	rest   driver.Waiters // the list without the lockers that have been passed over
 }
 
 // turnIn finds the turn of a locker in a list. A locker that is not in it comes after all
@@ -23,7 +22,7 @@ type turn struct {
 //
 // No turn begins later than the store keeps the lock: processes at the head of the list that
 // have died do not add up.
-func turnIn(list, id string, kind driver.Kind) (t turn) {
+func turnIn(list driver.Waiters, id string, kind driver.Kind) (t turn) {
 	if list == "" {
 		return turn{named: true}
 	}
@@ -31,23 +30,22 @@ func turnIn(list, id string, kind driver.Kind) (t turn) {
 	kept := reserved(list)
 	t.rest = list
 	for n := 0; t.rest != ""; n++ {
-		var entry string
-		entry, t.rest, _ = strings.Cut(t.rest, ",")
-		name, patience := driver.CutPatience(entry)
+		var w driver.Waiter
+		w, t.rest = t.rest.Cut()
+		patience, place := w.Patience(), w.Place()
 		if kept && n >= driver.KeptFor {
 			patience = 0
 		}
-		if t.before == 0 && driver.TakesOffers(entry) {
+		if t.before == 0 && w.TakesOffers() {
 			patience = max(patience, driver.OfferLasts) // it has been offered the lock
 		}
-		name, place := strings.CutPrefix(name, "+")
-		if name == id {
+		if w.ID() == id {
 			if place && together >= 0 {
 				t.before--
 				t.begins -= together
 			}
 			if kind.Place() {
-				t.rest = without(list, id)
+				t.rest = list.Without(id)
 			}
 			t.named = true
 			return t
@@ -68,43 +66,29 @@ func turnIn(list, id string, kind driver.Kind) (t turn) {
 }
 
 // farthest returns the greatest patience in a list.
-func farthest(list string) (most time.Duration) {
-	for entry := range strings.SplitSeq(list, ",") {
-		_, patience := driver.CutPatience(entry)
-		most = max(most, patience)
+func farthest(list driver.Waiters) (most time.Duration) {
+	for w := range list.All() {
+		most = max(most, w.Patience())
 	}
 	return most
 }
 
 // reserved reports whether the store keeps the lock for the first of a list that a release
 // has called.
-func reserved(list string) bool {
-	first, _, _ := strings.Cut(list, ",")
-	return strings.Contains(first, "~")
-}
-
-// without returns a list of waiting lockers minus a name.
-func without(list, id string) string {
-	var left []string
-	for entry := range strings.SplitSeq(list, ",") {
-		if name, _ := driver.CutPatience(entry); strings.TrimPrefix(name, "+") != id {
-			left = append(left, entry)
-		}
-	}
-	return strings.Join(left, ",")
+func reserved(list driver.Waiters) bool {
+	first, _ := list.Cut()
+	return first.Patient()
 }
 
 // mayHave reports whether a place that became free is for this locker: it is among the
 // first of the list, and all of these want places.
 func mayHave(s driver.Signal, id string) bool {
 	left := s.Now
-	for entry := range strings.SplitSeq(s.Next, ",") {
-		name, _ := driver.CutPatience(entry)
-		name, place := strings.CutPrefix(name, "+")
-		if !place || left == 0 {
+	for w := range s.Next.All() {
+		if !w.Place() || left == 0 {
 			return false
 		}
-		if name == id {
+		if w.ID() == id {
 			return true
 		}
 		left--
@@ -113,9 +97,9 @@ func mayHave(s driver.Signal, id string) bool {
 }
 
 // exclusiveIn reports whether a locker of a list wants the lock for itself.
-func exclusiveIn(list string) bool {
-	for name := range strings.SplitSeq(list, ",") {
-		if name != "" && name[0] != '+' {
+func exclusiveIn(list driver.Waiters) bool {
+	for w := range list.All() {
+		if !w.Place() {
 			return true
 		}
 	}

@@ -68,7 +68,8 @@ func (s *Store) page(ctx context.Context, from string, most int) (views []driver
 
 // listed is a row of list.sql.
 type listed struct {
-	owner, list         string
+	owner               string
+	list                driver.Waiters
 	token, remains, now int64
 	n                   int
 }
@@ -86,13 +87,12 @@ func (l *listed) view(key string) driver.View {
 	if left > time.Second {
 		left = 0 // the clock was set back: the time begins anew
 	}
-	for name := range strings.SplitSeq(l.list, ",") {
-		if v.KeptFor == driver.KeptFor || v.KeptFor == 0 && !strings.Contains(name, "~") {
+	for w := range l.list.All() {
+		if v.KeptFor == driver.KeptFor || v.KeptFor == 0 && !w.Patient() {
 			break
 		}
-		_, patience := driver.CutPatience(name)
 		v.KeptFor++
-		left += patience
+		left += w.Patience()
 	}
 	if v.Kept = max(0, left); v.KeptFor == 0 || v.Kept == 0 {
 		v.Kept, v.KeptFor = 0, 0

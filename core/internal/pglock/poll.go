@@ -146,7 +146,7 @@ func (w *watches) found(t *topic, r row, now time.Time) {
 		case r.called != 0 && r.called != x.called && r.age < now.Sub(x.since):
 			x.called = r.called
 			if r.free {
-				w.tell(x, driver.Signal{Next: r.list})
+				w.tell(x, driver.Signal{Next: driver.Waiters(r.list)})
 			} else {
 				// The lock has its next owner already. The locker with the turn before that is no more
 				// in the list.
@@ -154,7 +154,7 @@ func (w *watches) found(t *topic, r row, now time.Time) {
 			}
 		case r.lapsed && r.token != x.lapsed:
 			x.lapsed = r.token
-			w.tell(x, driver.Signal{Next: r.list})
+			w.tell(x, driver.Signal{Next: driver.Waiters(r.list)})
 		}
 		x.missing = x.missing && r.token == 0
 	}

@@ -202,13 +202,13 @@ func (s *Store) Acquire(ctx context.Context, ask driver.AcquireRequest) (driver.
 	if err := Serves(driver.Hold{Kind: ask.Kind, Line: ask.Line, Moves: ask.From != ""}); err != nil {
 		return driver.Reply{}, err
 	}
-	if err := checkTexts(ask.Owner, ask.Waiter, ask.Rest); err != nil {
+	if err := checkTexts(ask.Owner, string(ask.Waiter), string(ask.Rest)); err != nil {
 		return driver.Reply{}, err
 	}
 	s.sweeping.Do(s.startSweep)
 	r := &request{
 		store: s, lane: &s.requests, kind: acquires, asks: true, deadline: ask.Deadline, done: make(chan *request, 1),
-		key: ask.Key, owner: ask.Owner, ttl: ask.TTL, waiter: ask.Waiter, rest: firstNames(ask.Rest),
+		key: ask.Key, owner: ask.Owner, ttl: ask.TTL, waiter: string(ask.Waiter), rest: firstNames(string(ask.Rest)),
 	}
 	r.late = func() { ask.Late(r.reply()) }
 	r.send()
@@ -243,13 +243,13 @@ func (r *request) reply() (driver.Reply, error) {
 }
 
 // Release implements [driver.Store].
-func (s *Store) Release(_ context.Context, ask driver.ReleaseRequest) (waiting string, err error) {
-	if err := checkTexts(ask.Owner, ask.Waiter); err != nil {
+func (s *Store) Release(_ context.Context, ask driver.ReleaseRequest) (waiting driver.Waiters, err error) {
+	if err := checkTexts(ask.Owner, string(ask.Waiter)); err != nil {
 		return "", err
 	}
 	r := &request{
 		store: s, lane: &s.requests, kind: releases, stubborn: true, deadline: ask.Deadline, done: make(chan *request, 1),
-		key: ask.Key, owner: ask.Owner, token: ask.Token, waiter: ask.Waiter,
+		key: ask.Key, owner: ask.Owner, token: ask.Token, waiter: string(ask.Waiter),
 	}
 	r.send()
 	until := ask.Deadline
@@ -267,10 +267,10 @@ func (s *Store) Release(_ context.Context, ask driver.ReleaseRequest) (waiting s
 	}
 	switch {
 	case r.answer.code == 1:
-		if r.answer.list == ask.Waiter {
+		if r.answer.list == string(ask.Waiter) {
 			return "", nil
 		}
-		return r.answer.list, nil
+		return driver.Waiters(r.answer.list), nil
 	case r.ambiguous:
 		// "Not the owner" after an earlier try with a lost reply: that try released it.
 		s.watches.uncertain(ask.Key)

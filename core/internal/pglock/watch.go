@@ -169,7 +169,7 @@ func (w *watches) announced(t *topic, called int64, list string) {
 	for x := range t.watchers {
 		if x.called != called {
 			x.called = called
-			w.tell(x, driver.Signal{Next: list})
+			w.tell(x, driver.Signal{Next: driver.Waiters(list)})
 		}
 	}
 	t.soon(time.Now())

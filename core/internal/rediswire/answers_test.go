@@ -76,9 +76,9 @@ func FuzzAnnouncements(f *testing.F) {
 		switch {
 		case s.Now < 0, s.Now > 0 && s.Next == "":
 			t.Errorf("%q is %+v", message, s)
-		case s.Now > 0 && !strings.HasSuffix(message, ","+s.Next):
+		case s.Now > 0 && !strings.HasSuffix(message, ","+string(s.Next)):
 			t.Errorf("%q is %+v", message, s)
-		case s.Now == 0 && s.Next != "" && s.Next != message:
+		case s.Now == 0 && s.Next != "" && string(s.Next) != message:
 			t.Errorf("%q is %+v", message, s)
 		}
 	})

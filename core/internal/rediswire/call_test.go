@@ -81,7 +81,7 @@ func TestRequestsOfACallHaveTheirOwnArguments(t *testing.T) {
 			}
 			for i, token := range do(arguments, func(i int) *Request {
 				r := &acquires[i]
-				r.ask = driver.AcquireRequest{Owner: fmt.Sprint("owner:", i), Rest: rest(i)}
+				r.ask = driver.AcquireRequest{Owner: fmt.Sprint("owner:", i), Rest: driver.Waiters(rest(i))}
 				r.keys[0], r.keys[1] = s.names.with(key(i), fenceSuffix)
 				r.ms = [2]int64{Milliseconds(lease(i)), Milliseconds(lease(i) + fenceTime)}
 				r.exclusive(s)
@@ -106,7 +106,7 @@ func TestRequestsOfACallHaveTheirOwnArguments(t *testing.T) {
 			var refusals [n]acquire
 			for i, reply := range do(arguments, func(i int) *Request {
 				r := &refusals[i]
-				r.ask, r.waiter = driver.AcquireRequest{Owner: fmt.Sprint("late:", i), Rest: rest(i)}, waiter(i)
+				r.ask, r.waiter = driver.AcquireRequest{Owner: fmt.Sprint("late:", i), Rest: driver.Waiters(rest(i))}, waiter(i)
 				r.keys, r.ms = acquires[i].keys, acquires[i].ms
 				r.exclusive(s)
 				return &r.Request

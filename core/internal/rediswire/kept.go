@@ -3,7 +3,6 @@ package rediswire
 import (
 	"context"
 	_ "embed"
-	"strings"
 	"time"
 
 	"github.com/interlock-go/interlock/core/driver"
@@ -20,12 +19,11 @@ const mostKept = 4
 // KeptFor returns for how many of the first lockers of a list a lock is kept that was reserved
 // for a time. A locker that has entered the list since is not among them.
 func KeptFor(q string, reserved time.Duration) (n int) {
-	for entry := range strings.SplitSeq(q, ",") {
-		if n == mostKept || reserved <= 0 || !strings.Contains(entry, "~") {
+	for w := range driver.Waiters(q).All() {
+		if n == mostKept || reserved <= 0 || !w.Patient() {
 			break
 		}
-		_, patience := driver.CutPatience(entry)
-		reserved -= patience
+		reserved -= w.Patience()
 		n++
 	}
 	return n

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/interlock-go/interlock/core/driver"
@@ -80,9 +79,9 @@ func (s *Store) Acquire(ctx context.Context, ask driver.AcquireRequest) (driver.
 	if place {
 		r.atMost, r.tokens = atMost, tokens
 		r.Make(s, enterScript, r.keys[0], r.room[:]).Keys(&r.keys[0], &r.keys[1]).
-			Args(&r.ask.Owner, &r.ms[0], &r.ms[1], &r.atMost, &r.ask.Rest, &r.ask.Waiter, &r.tokens)
+			Args(&r.ask.Owner, &r.ms[0], &r.ms[1], &r.atMost, (*string)(&r.ask.Rest), (*string)(&r.ask.Waiter), &r.tokens)
 	} else {
-		switch r.waiter = ask.Waiter; {
+		switch r.waiter = string(ask.Waiter); {
 		case r.waiter == "":
 		case ask.Offer != 0:
 			r.waiter += "=" + strconv.FormatInt(ask.Offer, 10) + "@" + strconv.FormatInt(Milliseconds(min(max(ask.Left, 0), longest)), 10)
@@ -91,8 +90,8 @@ func (s *Store) Acquire(ctx context.Context, ask driver.AcquireRequest) (driver.
 			r.waiter += "@" + strconv.FormatInt(Milliseconds(ask.Left), 10)
 		default:
 			// A request is used again, mostly for the same locker and a long wait.
-			if r.patient != ask.Waiter {
-				r.patient, r.patiently = ask.Waiter, ask.Waiter+"@"+strconv.FormatInt(Milliseconds(longest), 10)
+			if r.patient != string(ask.Waiter) {
+				r.patient, r.patiently = string(ask.Waiter), string(ask.Waiter)+"@"+strconv.FormatInt(Milliseconds(longest), 10)
 			}
 			r.waiter = r.patiently
 		}
@@ -114,7 +113,7 @@ func (r *acquire) exclusive(s *Store) {
 	r.Make(s, acquireScript, r.keys[0], r.room[:]).Keys(&r.keys[0], &r.keys[1]).
 		Args(&r.ask.Owner).Common(&r.ms[0], &r.ms[1], &r.waiter)
 	if r.ask.Rest != "" {
-		r.Common(&r.ask.Rest)
+		r.Common((*string)(&r.ask.Rest))
 	}
 }
 
@@ -208,7 +207,7 @@ type release struct {
 }
 
 // Release implements [driver.Store].
-func (s *Store) Release(_ context.Context, ask driver.ReleaseRequest) (waiting string, err error) {
+func (s *Store) Release(_ context.Context, ask driver.ReleaseRequest) (waiting driver.Waiters, err error) {
 	r, _ := s.releases.Get().(*release)
 	if r == nil {
 		r = &release{}
@@ -219,7 +218,7 @@ func (s *Store) Release(_ context.Context, ask driver.ReleaseRequest) (waiting s
 		script = leaveScript
 		// The script takes it that every locker wants a place; the locker says otherwise
 		// when it asks.
-		r.ask.Waiter = strings.TrimPrefix(ask.Waiter, "+")
+		r.ask.Waiter = ask.Waiter.Exclusive()
 	}
 	r.names[0], r.names[1] = s.names.with(ask.Key, fenceSuffix)
 	r.Make(s, script, r.names[0], r.room[:]).Keys(&r.names[0])
@@ -228,9 +227,9 @@ func (s *Store) Release(_ context.Context, ask driver.ReleaseRequest) (waiting s
 	}
 	r.Args(&r.ask.Owner)
 	if !place && !ask.Remember {
-		r.Common(s.announces(), &r.ask.Waiter)
+		r.Common(s.announces(), (*string)(&r.ask.Waiter))
 	} else {
-		r.Args(s.announces(), &r.ask.Waiter)
+		r.Args(s.announces(), (*string)(&r.ask.Waiter))
 	}
 	if place {
 		r.atMost = int64(ask.AtMost)
@@ -280,7 +279,7 @@ func (s *Store) Decline(ctx context.Context, key, waiter string) error {
 var errRepeated = fmt.Errorf("%w: one of the tries had no answer", driver.ErrUnavailable)
 
 // released reads a reply of the script other than 1.
-func (s *Store) released(r *release) (waiting string, err error) {
+func (s *Store) released(r *release) (waiting driver.Waiters, err error) {
 	if r.Err != nil {
 		return "", Wrap(r.Err)
 	}
@@ -312,11 +311,13 @@ func (s *Store) SayMute() {
 }
 
 // listed reads the list of waiting lockers where a script returned one.
-func listed(val any) (waiting string, ok bool) {
-	if list, _ := val.([]any); len(list) == 1 {
-		waiting, ok = list[0].(string)
+func listed(val any) (waiting driver.Waiters, ok bool) {
+	list, _ := val.([]any)
+	if len(list) != 1 {
+		return "", false
 	}
-	return waiting, ok
+	text, ok := list[0].(string)
+	return driver.Waiters(text), ok
 }
 
 // code reads the number that a script returns which renews, releases, declines or withdraws:

@@ -207,10 +207,10 @@ func (n *Node) Confirm(ctx context.Context, batch []Confirmation, done func(i in
 
 // Watch is [Store.Watch], except that wake receives the owner that gave the lock up and
 // the list of waiters. Both are empty when the node may have missed a release.
-func (n *Node) Watch(key string, since time.Time, wake func(owner, next string)) (stop func()) {
+func (n *Node) Watch(key string, since time.Time, wake func(owner string, next driver.Waiters)) (stop func()) {
 	return n.store.Watch(key, since, func(s driver.Signal) {
-		owner, next, _ := strings.Cut(s.Next, " ")
-		wake(owner, next)
+		owner, next, _ := strings.Cut(string(s.Next), " ")
+		wake(owner, driver.Waiters(next))
 	})
 }
 
@@ -225,7 +225,8 @@ type Proposal struct {
 	// lock, and only asks.
 	Token int64
 	// Waiter and Rest have the meaning of [driver.AcquireRequest].
-	Waiter, Rest string
+	Waiter driver.Waiter
+	Rest   driver.Waiters
 	// Mark is the mark ([Identity]) without which the node does nothing.
 	Mark string
 	// Deadline is the time after which nothing is sent to the node.
@@ -267,7 +268,7 @@ func (n *Node) Propose(p Proposal, done func(Vote, error)) {
 	r.names[0], r.names[1] = n.store.names.with(p.Key, fenceSuffix)
 	r.ms = [2]int64{Milliseconds(p.TTL), Milliseconds(p.Keep)}
 	r.Make(n.store, proposeScript, r.names[0], r.room[:]).Keys(&r.names[0], &r.names[1], &n.mark).
-		Args(&r.ask.Owner, &r.ms[0], &r.ms[1], &r.ask.Token, &r.ask.Rest, &r.ask.Waiter, &r.ask.Ends, &r.ask.Mark)
+		Args(&r.ask.Owner, &r.ms[0], &r.ms[1], &r.ask.Token, (*string)(&r.ask.Rest), (*string)(&r.ask.Waiter), &r.ask.Ends, &r.ask.Mark)
 	r.Deadline, r.Asks = p.Deadline, true
 	r.once = p.Token == 0 // it takes no lock: its sender asks anew
 	r.Detach(func() { done(r.vote()) }).Start()
@@ -331,7 +332,7 @@ type Withdrawal struct {
 	// Limit, unless zero, protects a lock that the owner holds by a proposal above it.
 	Limit int64
 	// Waiter has the meaning of [driver.ReleaseRequest].
-	Waiter string
+	Waiter driver.Waiter
 	// Quiet suppresses the announcement of the release.
 	Quiet bool
 	// Deadline is the time until which the node repeats a withdrawal that failed.
@@ -340,7 +341,7 @@ type Withdrawal struct {
 
 // Withdraw gives up a lock. It calls done exactly once, from any goroutine, with nil,
 // [driver.ErrNotOwner] or the error of a request that failed.
-func (n *Node) Withdraw(w Withdrawal, done func(waiting string, err error)) {
+func (n *Node) Withdraw(w Withdrawal, done func(waiting driver.Waiters, err error)) {
 	r := &withdrawal{ask: w, publish: *n.store.Publish()}
 	r.names[0], r.names[1] = n.store.names.with(w.Key, fenceSuffix)
 	r.channel = n.store.names.channel(r.names[0])
@@ -349,7 +350,7 @@ func (n *Node) Withdraw(w Withdrawal, done func(waiting string, err error)) {
 	}
 	r.ms = Milliseconds(w.Keep)
 	r.Make(n.store, withdrawScript, r.names[0], r.room[:]).Keys(&r.names[0], &r.names[1]).
-		Args(&r.ask.Owner, &r.ask.Token, &r.ms, &r.ask.Limit, &r.ask.Waiter, &r.channel, &r.publish)
+		Args(&r.ask.Owner, &r.ask.Token, &r.ms, &r.ask.Limit, (*string)(&r.ask.Waiter), &r.channel, &r.publish)
 	r.Deadline, r.Stubborn = w.Deadline, true
 	r.Detach(func() { done(r.outcome()) }).Start()
 }
@@ -364,7 +365,7 @@ type withdrawal struct {
 	room             [callArgs + 9]any
 }
 
-func (r *withdrawal) outcome() (waiting string, err error) {
+func (r *withdrawal) outcome() (waiting driver.Waiters, err error) {
 	if r.Err != nil {
 		return "", Wrap(r.Err)
 	}

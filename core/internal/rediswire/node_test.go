@@ -105,7 +105,7 @@ func (v voter) withdraw(w Withdrawal) error {
 	got := make(chan error, 2)
 	w.Key, w.TTL, w.Keep = cmp.Or(w.Key, "k"), time.Hour, 2*time.Hour
 	w.Deadline = time.Now().Add(time.Minute)
-	v.Withdraw(w, func(_ string, err error) { got <- err })
+	v.Withdraw(w, func(_ driver.Waiters, err error) { got <- err })
 	return <-got
 }
 

@@ -46,14 +46,14 @@ func placesOf(ask *driver.AcquireRequest) (atMost, tokens int64, err error) {
 // has every locker look.
 func signalOf(message string) driver.Signal {
 	if !partial(message) {
-		return driver.Signal{Next: message}
+		return driver.Signal{Next: driver.Waiters(message)}
 	}
 	number, list, _ := strings.Cut(message[1:], ",")
 	n, err := strconv.ParseUint(number, 10, 31)
 	if err != nil || n == 0 || list == "" {
 		return driver.Signal{}
 	}
-	return driver.Signal{Next: list, Now: int(n)}
+	return driver.Signal{Next: driver.Waiters(list), Now: int(n)}
 }
 
 // partial reports whether a message says that places are free, and the lock is not.

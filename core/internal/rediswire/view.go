@@ -138,27 +138,6 @@ func ReadReserved(value string) (reserved time.Duration, ok bool) {
 	return time.Duration(ms) * time.Millisecond, err == nil && ms > 0
 }
 
-// WaiterView is a locker in a lock's list.
-type WaiterView struct {
-	ID string
-	// Place says that it wants a place, and Called that it was called to one.
-	Place, Called bool
-}
-
-// ReadWaiters reads the list of waiting lockers.
-func ReadWaiters(q string) (all []WaiterView) {
-	for entry := range strings.SplitSeq(q, ",") {
-		name, _, _ := strings.Cut(entry, "~")
-		w := WaiterView{ID: strings.TrimLeft(name, "+-")}
-		if w.ID == "" {
-			continue
-		}
-		w.Place, w.Called = w.ID != name, entry[0] == '-'
-		all = append(all, w)
-	}
-	return all
-}
-
 // ReadFence reads the last token of a lock. A token of a quorum is followed by a time
 // while its holder may be counting on (lua/propose.lua).
 func ReadFence(value string) (token int64, voted bool) {

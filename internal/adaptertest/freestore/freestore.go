@@ -41,7 +41,7 @@ func (store) Renew(_ context.Context, batch []driver.Renewal, done func(int, boo
 }
 
 // Release implements driver.Store.
-func (store) Release(context.Context, driver.ReleaseRequest) (string, error) { return "", nil }
+func (store) Release(context.Context, driver.ReleaseRequest) (driver.Waiters, error) { return "", nil }
 
 // Watch implements driver.Store.
 func (store) Watch(string, time.Time, func(driver.Signal)) (stop func()) { return func() {} }
