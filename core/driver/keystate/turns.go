@@ -2,7 +2,6 @@ package keystate
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -55,16 +54,15 @@ func (r *Record) reserve(v reservation, now time.Time) {
 // is offered the lock has its turn if it names the offer, and otherwise after that time: a
 // late request must not take back a lock that the locker has begun to use.
 func (r *Record) passes(id string, offer int64, now time.Time) (left time.Duration) {
+	if r.reserved.offer != "" && r.reserved.to() == id && r.reserved.token == offer {
+		r.unlist(id)
+		return 0
+	}
 	after, passed := time.Duration(0), now.Sub(r.reserved.since)
 	for i, w := range r.waiting {
 		switch {
 		case w.ID() == id:
-			switch {
-			case r.reserved.offer == "":
-			case r.reserved.to() == id && r.reserved.token == offer:
-				r.waiting = slices.Delete(r.waiting, i, i+1)
-				return 0
-			default: // also where another locker goes before all by now
+			if r.reserved.offer != "" { // also where another locker goes before all by now
 				after = max(after, driver.OfferLasts)
 			}
 			if left = min(after, r.reserved.lasts) - passed; left <= 0 {
