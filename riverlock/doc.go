@@ -14,7 +14,8 @@
 // A rule reads the fields of the arguments and the metadata that is text, by {account}, by
 // {account.id} for a nested field, and by {header.Account} without regard to case. Of one name the
 // arguments count. A [core.KeyFunc] finds the *rivertype.JobRow by core.Request.Native. The rule
-// has core.Wait(0): a rule that waits would keep a worker from other jobs.
+// has core.Wait(0), also under an engine: a rule that waits would keep a worker from other jobs, and
+// is refused.
 //
 //	perAccount := core.Serialize(locker, "account/{account}", core.Wait(0))
 //	perTenant := core.AtMost(locker, 3, "export/{tenant}", core.Wait(0))

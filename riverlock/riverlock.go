@@ -59,10 +59,16 @@ func Guard(rule *core.Guard, opts ...Option) rivertype.WorkerMiddleware {
 }
 
 // Idempotent returns a middleware that carries each job out once; see the package
-// comment. It is safe for concurrent use. Idempotent panics if engine is nil.
+// comment. Neither the engine nor its rule ([idempotency.Under]) may wait: a job that is refused for
+// the time being is snoozed. Idempotent is safe for concurrent use. It panics if engine is nil or
+// waits ([idempotency.Engine.Waits]).
 func Idempotent(engine *idempotency.Engine, opts ...Option) rivertype.WorkerMiddleware {
-	if engine == nil {
+	switch {
+	case engine == nil:
 		panic("riverlock: Idempotent with a nil engine; idempotency.New makes one")
+	case engine.Waits():
+		panic(fmt.Sprintf("riverlock: the engine %q waits for its rule, or for another run of the job, and would keep a worker from other jobs; "+
+			"give the rule core.Wait(0), and the engine no idempotency.WaitReplay", engine.Name()))
 	}
 	o := newOptions(opts)
 	return river.WorkerMiddlewareFunc(func(ctx context.Context, job *rivertype.JobRow, next func(context.Context) error) error {

@@ -279,16 +279,34 @@ func TestAJobOfUnknownOutcomeIsRetriedUntilItIsResolved(t *testing.T) {
 	})
 }
 
+func TestAnIdempotentJobWithoutTheLockOfItsRuleIsSnoozed(t *testing.T) {
+	inWorld(t, func(w *world) {
+		m := riverlock.Idempotent(w.engine.With(idempotency.Under(core.Serialize(w.locker, "account/{account}", core.Wait(0)))))
+		row, begin := job(1, `{"account": "42"}`), time.Now()
+		free := w.store.Take("account/42", time.Hour)
+		w.want(w.attempt(row, nothing, m), snoozed, false)
+		free()
+		w.want(w.attempt(row, nothing, m), completed, true)
+		if waited := time.Since(begin); waited != 0 {
+			w.Errorf("the worker waited for %v; want a snooze at once", waited)
+		}
+	})
+}
+
 func TestMiddlewareThatCannotWorkIsRefusedAtRegistration(t *testing.T) {
 	inWorld(t, func(w *world) {
 		for name, register := range map[string]func(){
-			"no rule":         func() { riverlock.Guard(nil) },
-			"a wait":          func() { riverlock.Guard(core.Serialize(w.locker, "a", core.Wait(time.Second))) },
-			"a default wait":  func() { riverlock.Guard(core.Serialize(w.locker, "a")) },
-			"no engine":       func() { riverlock.Idempotent(nil) },
-			"a snooze of 0":   func() { riverlock.Snooze(0, time.Second) },
-			"crossing bounds": func() { riverlock.Snooze(time.Minute, time.Second) },
-			"a GiveUp of 0":   func() { riverlock.GiveUp(0) },
+			"no rule":        func() { riverlock.Guard(nil) },
+			"a wait":         func() { riverlock.Guard(core.Serialize(w.locker, "a", core.Wait(time.Second))) },
+			"a default wait": func() { riverlock.Guard(core.Serialize(w.locker, "a")) },
+			"no engine":      func() { riverlock.Idempotent(nil) },
+			"a wait of its rule": func() {
+				riverlock.Idempotent(w.engine.With(idempotency.Under(core.Serialize(w.locker, "a"))))
+			},
+			"a wait for another run": func() { riverlock.Idempotent(w.engine.With(idempotency.WaitReplay(time.Second))) },
+			"a snooze of 0":          func() { riverlock.Snooze(0, time.Second) },
+			"crossing bounds":        func() { riverlock.Snooze(time.Minute, time.Second) },
+			"a GiveUp of 0":          func() { riverlock.GiveUp(0) },
 		} {
 			func() {
 				defer func() {

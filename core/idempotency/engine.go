@@ -114,6 +114,13 @@ func (e *Engine) Profile() reason.Profile { return e.config.profile }
 // its placeholders with the endpoint.
 func (e *Engine) Guard() *core.Guard { return e.config.guard }
 
+// Waits reports whether a request may wait: for another one with its key ([WaitReplay]), or for the
+// lock of the rule ([Under]). An adapter can refuse such an engine where a wait keeps others from
+// their work.
+func (e *Engine) Waits() bool {
+	return e.config.wait > 0 || e.config.guard != nil && e.config.guard.Waits()
+}
+
 // Close drains the engine. It refuses new requests ([reason.Closing]). Requests under
 // way go on, and so do outstanding writes to the store, until all is done or ctx ends.
 // If ctx ends first, the contexts of handlers that still run end with cause
