@@ -25,8 +25,8 @@ import (
 // come. The hold of a newest caller is not handed over in the process, so each costs the round trips
 // of an acquire and a release.
 //
-// The store has to know the order of callers ([driver.Turns]): the stores of packages redisstore and
-// memstore do. On another store the constructor or the call returns [ErrConfig], as it does with
+// The store has to know the order of callers ([driver.Turns]): the stores of packages redisstore,
+// pgstore and memstore do. On another store the constructor or the call returns [ErrConfig], as it does with
 // [Shared], [Permits], [ShareReads] and [Wait](0). For [Locker.Lock], its relatives, and
 // [NewGuard]; not for [New] and [Lead]. In [Locker.TryLock] it has no effect. Default: callers wait for their turns.
 func Newest() Option {

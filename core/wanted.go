@@ -7,7 +7,7 @@ import "github.com/interlock-go/interlock/core/internal/lock"
 // subscribes to its channel at the store, from the first attentive lock until [Locker.Close];
 // a request that is refused says there that it waits.
 //
-// Packages redisstore and memstore have stores with such messages. In other stores the option
+// Packages redisstore, memstore and, with pgstore.Listen, pgstore have stores with such messages. In other stores the option
 // has no effect: there, and where a message is lost, the holder learns it at its next renewal,
 // at a third of the lease. A message is only a hint, and the locker asks the store about it:
 // no message by itself ends a lease, or says that others wait. Of more than 16 holders of

@@ -3,7 +3,6 @@ package memstore
 import (
 	"context"
 	"crypto/rand"
-	"fmt"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -64,7 +63,7 @@ var _ driver.Store = (*Store)(nil)
 
 // Acquire implements [driver.Store].
 func (s *Store) Acquire(ctx context.Context, req driver.AcquireRequest) (driver.Reply, error) {
-	if err := checkKind(&req); err != nil {
+	if err := keystate.Check(&req); err != nil {
 		return driver.Reply{}, err
 	}
 	sent := time.Now()
@@ -270,15 +269,4 @@ func (s *Store) sweep(now time.Time) {
 		}
 	}
 	s.sweepAt = max(sweepAt, 2*len(s.locks))
-}
-
-// checkKind returns an error for a request that makes no sense.
-func checkKind(req *driver.AcquireRequest) error {
-	switch {
-	case req.Kind > driver.Permit:
-		return fmt.Errorf("%w: unknown Kind %d", driver.ErrConfig, req.Kind)
-	case req.Kind == driver.Permit && req.AtMost < 1:
-		return fmt.Errorf("%w: AtMost is %d: at least 1 owner must be allowed a permit", driver.ErrConfig, req.AtMost)
-	}
-	return nil
 }

@@ -54,15 +54,10 @@ func (l *locks) close() error {
 	return store.Close()
 }
 
-// Acquire implements [driver.Store]. The store has exclusive locks only: a request for
-// another [driver.Kind] returns [driver.ErrConfig].
+// Acquire implements [driver.Store].
 func (s *Store) Acquire(ctx context.Context, ask driver.AcquireRequest) (driver.Reply, error) {
 	return s.lock().Acquire(ctx, ask)
 }
-
-// Serves implements [driver.Limited]: the store has exclusive locks only, with leases of
-// any length.
-func (s *Store) Serves(h driver.Hold) error { return pglock.Serves(h) }
 
 // Renew implements [driver.Store]. It renews leases in one statement.
 func (s *Store) Renew(ctx context.Context, batch []driver.Renewal, done func(i int, contended bool, err error)) {
@@ -83,12 +78,12 @@ func (s *Store) Decline(ctx context.Context, key, waiter string) error {
 	return s.lock().Decline(ctx, key, waiter)
 }
 
-// Stand implements [driver.Turns]. The store orders no callers: it returns [driver.ErrConfig].
+// Stand implements [driver.Turns].
 func (s *Store) Stand(ctx context.Context, ask driver.AcquireRequest) (driver.Reply, error) {
 	return s.lock().Stand(ctx, ask)
 }
 
-// Notify implements [driver.Turns]. The store sends no hints: a locker learns with its renewals.
+// Notify implements [driver.Turns]. It reaches other processes where they listen ([Listen]).
 func (s *Store) Notify(id string, hear func(key, owner string)) (stop func()) {
 	return s.lock().Notify(id, hear)
 }
@@ -98,7 +93,7 @@ func (s *Store) Offers(id string, ready func(bool), take func(driver.Offer)) (st
 	return s.lock().Offers(id, ready, take)
 }
 
-// Space implements [driver.Turns].
+// Space implements [driver.Turns]. It is the name of the table, with the schema of [Schema].
 func (s *Store) Space() string { return s.lock().Space() }
 
 // Look implements [driver.Lister].

@@ -104,6 +104,11 @@ var layers = []layer{
 		"it wraps what the author of an adapter makes, and knows no more of the core",
 	},
 	{
+		"./core/internal/pglock",
+		[]string{"./core/driver", "./core/driver/keystate", "./core/internal/..."},
+		"it is what keeps locks on PostgreSQL, by the rules: the standard library only",
+	},
+	{
 		"./core/internal/...",
 		[]string{"./core/driver", "./core/internal/..."},
 		"parts of the core are below it: the standard library only",

@@ -2,7 +2,6 @@ package keystate_test
 
 import (
 	"context"
-	"fmt"
 	"sync"
 	"testing"
 	"time"
@@ -61,8 +60,8 @@ func (s *store) change(key string, by func(r *keystate.Record, now time.Time) ke
 }
 
 func (s *store) Acquire(_ context.Context, req driver.AcquireRequest) (rep driver.Reply, err error) {
-	if req.Kind > driver.Permit || req.Kind == driver.Permit && req.AtMost < 1 {
-		return rep, fmt.Errorf("%w: kind %d for at most %d", driver.ErrConfig, req.Kind, req.AtMost)
+	if err := keystate.Check(&req); err != nil {
+		return rep, err
 	}
 	s.change(req.Key, func(r *keystate.Record, now time.Time) (n keystate.Notices) {
 		if req.From != "" {

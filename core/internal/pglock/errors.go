@@ -22,6 +22,8 @@ var (
 	errUnwanted = fmt.Errorf("%w: %w", driver.ErrNotReady, errors.New("not sent in time"))
 	// errTable has the advice for an answer.
 	errTable = errors.New("the table of the locks is missing, or not of this version; its schema creates it")
+	// errOther is an answer of no use.
+	errOther = errors.New("interlock: PostgreSQL answered for a lock that was not asked for")
 	// errNoAnswer is the error for a caller that leaves a renewal or a release.
 	errNoAnswer = fmt.Errorf("%w: %w", driver.ErrUnavailable, errors.New("no answer in time"))
 )

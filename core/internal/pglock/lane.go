@@ -33,15 +33,16 @@ const (
 // once.
 //
 // One statement has requests of one kind, and at most one for each key: those for one key
-// are executed one after the other.
+// are executed one after the other. Requests on records (record.go) share a read and a write.
 type lane struct {
 	store *Store
 	most  int // workers
 
 	mu     sync.Mutex
 	queue  []*request
-	idle   []*worker // their goroutines wait
-	busy   int       // workers that are not idle
+	idle   []*worker             // their goroutines wait
+	busy   int                   // workers that are not idle
+	parked map[string][]*request // by the keys of the records that workers change now: later requests for them
 	closed bool
 	ended  sync.WaitGroup
 }
@@ -55,6 +56,7 @@ type worker struct {
 
 	batch    []*request
 	keys     map[string]struct{} // of batch
+	parks    bool                // requests on the records of these keys
 	unwanted []*request          // that were taken out of the queue and are not sent
 }
 
@@ -146,10 +148,11 @@ const (
 func (l *lane) next(w *worker) step {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if len(l.queue) > 0 {
-		l.take(w)
-		l.dispatch() // what did not fit goes with another worker
-		return sends
+	for len(l.queue) > 0 {
+		if l.take(w); len(w.batch)+len(w.unwanted) > 0 {
+			l.dispatch() // what did not fit goes with another worker
+			return sends
+		}
 	}
 	l.busy--
 	if l.closed {
@@ -170,6 +173,7 @@ func (l *lane) take(w *worker) {
 		switch r := l.queue[n]; {
 		case r.unwanted(now):
 			w.unwanted = append(w.unwanted, r)
+		case r.kind == records && l.park(r):
 		case w.fits(r):
 			w.batch = append(w.batch, r)
 			w.keys[r.key] = struct{}{}
@@ -179,6 +183,12 @@ func (l *lane) take(w *worker) {
 	}
 	stay = append(stay, l.queue[n:]...)
 	clear(l.queue[len(stay):])
+	if len(w.batch) > 0 && w.batch[0].kind == records {
+		w.parks = true
+		for key := range w.keys {
+			l.parked[key] = nil
+		}
+	}
 	if l.queue = stay; len(stay) == 0 && cap(stay) > maxLook {
 		l.queue = nil // as long as it was while the server hung
 	}
@@ -190,10 +200,14 @@ func (w *worker) fits(r *request) bool {
 		return true
 	}
 	first := w.batch[0]
-	if _, taken := w.keys[r.key]; taken {
+	_, taken := w.keys[r.key]
+	switch {
+	case r.kind != first.kind || r.alone || first.alone:
 		return false
+	case r.kind == records: // one read and one write serve all requests for a key
+		return taken || r.locks() == first.locks()
 	}
-	return r.kind == first.kind && !r.alone && !first.alone
+	return !taken
 }
 
 // rest has an idle worker wait for more to send. It reports false when the worker is to
@@ -230,6 +244,7 @@ func (w *worker) exec() {
 		err = w.send(ctx)
 		w.settle(ctx, err)
 	}
+	w.lane.unpark(w)
 	for i, r := range w.batch {
 		w.batch[i] = nil
 		if err != nil {
@@ -285,7 +300,11 @@ func (w *worker) send(ctx context.Context) error {
 		r.answer = answer{}
 	}
 	decided, err := w.lone(ctx)
-	if err == nil && !decided {
+	switch {
+	case err != nil || decided:
+	case w.batch[0].kind == records:
+		err = w.decide(ctx)
+	default:
 		err = w.query(ctx)
 	}
 	if err == nil && w.batch[0].kind == releases {

@@ -32,8 +32,10 @@ const (
 	minRelisten = 100 * time.Millisecond
 	maxRelisten = 10 * time.Second
 
-	// proofWord begins a proof; no hash of a key has that form.
-	proofWord = "proof"
+	// proofWord begins a proof, and wantedWord a hint about an attentive owner; no hash of a key has
+	// that form.
+	proofWord  = "proof"
+	wantedWord = "wanted"
 )
 
 // proof is the evidence that announcements are heard.
@@ -83,6 +85,7 @@ func (w *watches) listens(listening bool) {
 		w.deaf()
 		return
 	}
+	defer w.hint("", "") // some may have been lost
 	w.do(func() {
 		w.proof.listens, w.proof.sent = true, time.Time{}
 		w.prove(time.Now())
@@ -159,11 +162,15 @@ func (w *watches) announce(key string, a answer) {
 	w.store.set.Announce(hashOf(key) + " " + strconv.FormatInt(a.called, 10) + " " + a.list)
 }
 
-// hear takes a message: a proof, or the hash of a key, when its lock was released, 0 if
-// that is not known, and the list of the lockers that wait, unless that is too long.
+// hear takes a message: a proof, a hint, or the hash of a key, when its lock was released, 0 if
+// that is not known, and the lockers that are called, unless those are too many.
 func (w *watches) hear(payload string) {
 	word, rest, _ := strings.Cut(payload, " ")
 	number, list, _ := strings.Cut(rest, " ")
+	if word == wantedWord {
+		w.hint("", rest)
+		return
+	}
 	w.do(func() {
 		if word == proofWord {
 			if rest != "" && rest == w.proof.nonce {

@@ -146,7 +146,7 @@ func (w *watches) found(t *topic, r row, now time.Time) {
 		case r.called != 0 && r.called != x.called && r.age < now.Sub(x.since):
 			x.called = r.called
 			if r.free {
-				w.tell(x, driver.Signal{Next: driver.Waiters(r.list)})
+				w.tell(x, signalOf(r.list))
 			} else {
 				// The lock has its next owner already. The locker with the turn before that is no more
 				// in the list.

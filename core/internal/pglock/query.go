@@ -54,13 +54,13 @@ func (w *worker) query(ctx context.Context) error {
 		case releases:
 			err = rows.Scan(&i, &a.code, &a.list, &a.called)
 		case declines:
-			err = rows.Scan(&i, &a.list, &a.called)
+			err = rows.Scan(&i, &a.code, &a.list, &a.called)
 		}
 		if err != nil {
 			return err
 		}
 		if i < 1 || i > len(w.batch) {
-			return errors.New("interlock: PostgreSQL answered for a lock that was not asked for")
+			return errOther
 		}
 		w.batch[i-1].answer = a
 		return nil

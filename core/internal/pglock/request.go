@@ -3,10 +3,14 @@ package pglock
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
+	"strings"
 	"sync/atomic"
 	"time"
+	"unicode/utf8"
 
+	"github.com/interlock-go/interlock/core/driver"
 	"github.com/interlock-go/interlock/core/internal/pgpool"
 )
 
@@ -30,7 +34,11 @@ const (
 	renews
 	releases
 	declines
+	records // requests on the records of locks, whatever they are for
 )
+
+// recorded is the code of an answer that the row has a record.
+const recorded = 3
 
 // request is one request on its way: sent, sent again where that helps, and awaited by a
 // caller, which may leave.
@@ -49,6 +57,8 @@ type request struct {
 	stubborn bool      // to be sent again until the deadline
 	once     bool      // not to be sent again when it has failed
 	late     func()    // called with the outcome if the caller has left; may be nil
+
+	rule rule // what it does to a record
 
 	alone      bool // it shares no statement
 	tries      int
@@ -71,9 +81,10 @@ type answer struct {
 	holder  string
 	remains int64 // µs after which to ask again; of a grant, how many tokens are left for hand-offs
 	listed  bool
-	list    string // of a release or a decline: the lockers that are called
-	called  int64  // and when
-	there   bool   // the statement returned a row
+	list    string  // of a release or a decline: the lockers that are called
+	called  int64   // and when
+	there   bool    // the statement returned a row
+	ruling  *ruling // of a request on a record, in place of the others
 }
 
 const (
@@ -87,7 +98,13 @@ func (r *request) send() { r.lane.submit(r) }
 
 // tried takes the outcome of a try. sent says that the statement has left for the server.
 func (r *request) tried(err error, sent bool) {
-	if err == nil && r.answer.there {
+	switch {
+	case err == nil && r.answer.there && r.answer.code == recorded:
+		r.store.watches.record(r.key, true)
+		r.kind = records
+		r.send()
+		return
+	case err == nil && r.answer.there:
 		r.finish(nil)
 		return
 	}
@@ -194,4 +211,31 @@ func (r *request) dismiss() {
 		return
 	}
 	r.finish(errUnwanted)
+}
+
+// checkTexts returns an error for a text that PostgreSQL cannot have. Other requests would
+// fail together with this one.
+func checkTexts(all ...string) error {
+	for _, s := range all {
+		if strings.IndexByte(s, 0) >= 0 || !utf8.ValidString(s) {
+			return fmt.Errorf("%w: owner or waiting locker %q: PostgreSQL takes valid UTF-8 without zero bytes", driver.ErrConfig, s)
+		}
+	}
+	return nil
+}
+
+// maxNames is how many names a list of waiting lockers has room for.
+const maxNames = 63
+
+// firstNames bounds a list of waiting lockers.
+func firstNames(list string) string {
+	at := 0
+	for range maxNames {
+		next := strings.IndexByte(list[at:], ',')
+		if next < 0 {
+			return list
+		}
+		at += next + 1
+	}
+	return list[:at-1]
 }

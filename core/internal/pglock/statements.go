@@ -32,6 +32,12 @@ var takeText string
 //go:embed sql/free.sql
 var freeText string
 
+//go:embed sql/read.sql
+var readText string
+
+//go:embed sql/write.sql
+var writeText string
+
 //go:embed sql/look.sql
 var lookText string
 
@@ -43,10 +49,11 @@ var sweepText string
 
 // statements are the texts that a store sends.
 type statements struct {
-	of          [declines + 1]string // by the kind of the requests
-	take, free  string               // of one request
-	look, sweep string
-	list        string
+	of                [records]string // by the kind of the requests
+	take, free        string          // of one request
+	read, lock, write string          // of records
+	look, sweep       string
+	list              string
 }
 
 // statementsFor makes the texts for a table; fit makes them fit its size.
@@ -65,7 +72,10 @@ func statementsFor(table string, fit func(text string) string) *statements {
 		of: [...]string{
 			acquires: text(acquireText), renews: text(renewText), releases: text(releaseText), declines: text(declineText),
 		},
-		take: text(takeText), free: text(freeText), look: text(lookText), sweep: text(sweepText), list: text(listText),
+		take: text(takeText), free: text(freeText),
+		read: text(readText), lock: text(strings.Replace(readText, "-- lock the rows", "FOR NO KEY UPDATE", 1)), write: text(writeText),
+		look: text(lookText), sweep: text(sweepText),
+		list: text(listText),
 	}
 }
 
@@ -111,9 +121,9 @@ func (s *Store) rowTimeout() string {
 // ttl is the lease in µs. It rounds up: a lease is never shorter than its holder thinks.
 func ttl(r *request) int64 { return clock.Ceil(r.ttl, time.Microsecond) }
 
-func textArray(batch []*request, field func(*request) string) string {
-	b := make([]byte, 0, 48*len(batch)+2)
-	for _, r := range batch {
+func textArray[T any](all []T, field func(T) string) string {
+	b := make([]byte, 0, 48*len(all)+2)
+	for _, r := range all {
 		b = append(b, ',', '"')
 		s := field(r)
 		for i := range len(s) {
@@ -127,10 +137,10 @@ func textArray(batch []*request, field func(*request) string) string {
 	return braced(b)
 }
 
-func bytesArray(batch []*request, field func(*request) string) string {
+func bytesArray[T any](all []T, field func(T) string) string {
 	const digits = "0123456789abcdef"
-	b := make([]byte, 0, 64*len(batch)+2)
-	for _, r := range batch {
+	b := make([]byte, 0, 64*len(all)+2)
+	for _, r := range all {
 		b = append(b, `,"\\x`...)
 		s := field(r)
 		for i := range len(s) {
@@ -141,9 +151,9 @@ func bytesArray(batch []*request, field func(*request) string) string {
 	return braced(b)
 }
 
-func numberArray(batch []*request, field func(*request) int64) string {
-	b := make([]byte, 0, 18*len(batch)+2)
-	for _, r := range batch {
+func numberArray[T any](all []T, field func(T) int64) string {
+	b := make([]byte, 0, 18*len(all)+2)
+	for _, r := range all {
 		b = strconv.AppendInt(append(b, ','), field(r), 10)
 	}
 	return braced(b)

@@ -8,9 +8,9 @@ import (
 	"strings"
 	"sync"
 	"time"
-	"unicode/utf8"
 
 	"github.com/interlock-go/interlock/core/driver"
+	"github.com/interlock-go/interlock/core/driver/keystate"
 	"github.com/interlock-go/interlock/core/internal/clock"
 	"github.com/interlock-go/interlock/core/internal/logs"
 	"github.com/interlock-go/interlock/core/internal/pgpool"
@@ -51,7 +51,7 @@ type Config struct {
 	Log *slog.Logger
 	// Listen, unless nil, hears the releases of other processes. All processes that use
 	// the table should have one, or none. It may hear other messages as well: the store
-	// takes no notice of them if they begin with a word that is neither a hash nor "proof".
+	// takes no notice of them if they begin with a word that is neither a hash nor "proof" or "wanted".
 	Listen Listener
 	// Announce, with Listen, has the Listeners of all these processes hear a message. It
 	// returns at once, and may fail to.
@@ -85,9 +85,6 @@ func (c Config) withDefaults() Config {
 
 // Store keeps locks in a table of PostgreSQL. It implements [driver.Store] and is safe for
 // concurrent use. [New] makes one.
-//
-// It has no shared locks and permits: it answers requests for them with
-// [driver.ErrConfig].
 type Store struct {
 	db    *sql.DB
 	set   Config
@@ -119,8 +116,8 @@ var _ driver.Store = (*Store)(nil)
 func New(db *sql.DB, cfg Config) *Store {
 	s := &Store{db: db, set: cfg.withDefaults(), stop: make(chan struct{})}
 	s.text.Init(func(fit func(string) string) *statements { return statementsFor(s.set.Table, fit) })
-	s.requests = lane{store: s, most: maxWorkers}
-	s.renewals = lane{store: s, most: maxRenewing}
+	s.requests = lane{store: s, most: maxWorkers, parked: make(map[string][]*request)}
+	s.renewals = lane{store: s, most: maxRenewing, parked: make(map[string][]*request)}
 	s.watches.init(s)
 	return s
 }
@@ -183,34 +180,40 @@ func (s *Store) closed() bool {
 	}
 }
 
-// Serves returns an error for a hold that the store does not have.
-func Serves(h driver.Hold) error {
-	switch {
-	case h.Kind != driver.Exclusive:
-		return fmt.Errorf("%w: the store on PostgreSQL has exclusive locks only, no shared locks and no permits (kind %d)",
-			driver.ErrConfig, h.Kind)
-	case h.Line != driver.InTurn:
-		return fmt.Errorf("%w: the store on PostgreSQL does not order the callers of several processes", driver.ErrConfig)
-	case h.Moves:
-		return fmt.Errorf("%w: the store on PostgreSQL keeps no lock for a ticket", driver.ErrConfig)
-	}
-	return nil
-}
-
 // Acquire implements [driver.Store].
 func (s *Store) Acquire(ctx context.Context, ask driver.AcquireRequest) (driver.Reply, error) {
-	if err := Serves(driver.Hold{Kind: ask.Kind, Line: ask.Line, Moves: ask.From != ""}); err != nil {
+	if err := keystate.Check(&ask); err != nil {
 		return driver.Reply{}, err
 	}
-	if err := checkTexts(ask.Owner, string(ask.Waiter), string(ask.Rest)); err != nil {
-		return driver.Reply{}, err
-	}
+	ask.TTL, ask.Rest = micros(ask.TTL), firstNames(ask.Rest)
 	s.sweeping.Do(s.startSweep)
-	r := &request{
-		store: s, lane: &s.requests, kind: acquires, asks: true, deadline: ask.Deadline, done: make(chan *request, 1),
-		key: ask.Key, owner: ask.Owner, ttl: ask.TTL, waiter: string(ask.Waiter), rest: firstNames(string(ask.Rest)),
+	_, attentive := driver.IsAttentive(ask.Owner)
+	r := &request{kind: acquires}
+	if ask.Kind.Place() || ask.Line != driver.InTurn || ask.From != "" || attentive || strings.Contains(ask.Rest, "+") {
+		r.kind = records
 	}
-	r.late = func() { ask.Late(r.reply()) }
+	return s.ask(ctx, r, ask, func(rec *keystate.Record, now time.Time, v *ruling) (n keystate.Notices) {
+		if ask.From != "" {
+			v.rep, n, v.err = rec.Move(ask, now)
+		} else {
+			v.rep, n = rec.Acquire(ask, now)
+		}
+		v.lasts = v.rep.Granted
+		return n
+	})
+}
+
+// ask sends a request for a lock, and waits for its reply.
+func (s *Store) ask(ctx context.Context, r *request, ask driver.AcquireRequest, by rule) (driver.Reply, error) {
+	if err := checkTexts(ask.Owner, ask.Waiter, ask.Rest, ask.From); err != nil {
+		return driver.Reply{}, err
+	}
+	r.store, r.lane, r.asks, r.deadline, r.done = s, &s.requests, true, ask.Deadline, make(chan *request, 1)
+	r.key, r.owner, r.ttl, r.waiter, r.rest = ask.Key, ask.Owner, ask.TTL, ask.Waiter, ask.Rest
+	if ask.Late != nil {
+		r.late = func() { ask.Late(r.reply()) }
+	}
+	r.by(by)
 	r.send()
 	if !r.wait(ctx, ask.Deadline) {
 		return driver.Reply{}, pending(ctx)
@@ -233,6 +236,10 @@ func (r *request) reply() (driver.Reply, error) {
 	switch {
 	case r.err != nil:
 		return rep, r.err
+	case a.ruling != nil:
+		of := a.ruling.rep
+		of.Sent, of.Ambiguous = rep.Sent, rep.Ambiguous
+		return of, a.ruling.err
 	case a.code == 1:
 		rep.Granted, rep.Token, rep.Room = true, a.token, a.remains
 	default:
@@ -251,6 +258,13 @@ func (s *Store) Release(_ context.Context, ask driver.ReleaseRequest) (waiting d
 		store: s, lane: &s.requests, kind: releases, stubborn: true, deadline: ask.Deadline, done: make(chan *request, 1),
 		key: ask.Key, owner: ask.Owner, token: ask.Token, waiter: string(ask.Waiter),
 	}
+	if ask.Kind.Place() || strings.HasPrefix(ask.Waiter, "+") {
+		r.kind = records
+	}
+	r.by(func(rec *keystate.Record, now time.Time, v *ruling) (n keystate.Notices) {
+		v.waiting, n, v.err = rec.Release(ask, func(string) bool { return false }, now)
+		return n
+	})
 	r.send()
 	until := ask.Deadline
 	if !until.IsZero() {
@@ -262,21 +276,31 @@ func (s *Store) Release(_ context.Context, ask driver.ReleaseRequest) (waiting d
 	if r.err != nil {
 		return "", r.err
 	}
+	waiting, err = r.answer.released(ask.Waiter)
 	if r.answer.called != 0 { // also after the end of its lease
 		s.watches.released(ask.Key, r.answer)
 	}
-	switch {
-	case r.answer.code == 1:
-		if r.answer.list == string(ask.Waiter) {
-			return "", nil
-		}
-		return driver.Waiters(r.answer.list), nil
-	case r.ambiguous:
+	if err != nil && r.ambiguous {
 		// "Not the owner" after an earlier try with a lost reply: that try released it.
 		s.watches.uncertain(ask.Key)
 		return "", nil
 	}
-	return "", notOwner(r.answer.code)
+	return waiting, err
+}
+
+// released returns the result of a release. The list is empty if only the own locker waits.
+func (a *answer) released(own string) (waiting string, err error) {
+	switch {
+	case a.ruling != nil:
+		return a.ruling.waiting, a.ruling.err
+	case a.code != 1:
+		return "", notOwner(a.code)
+	}
+	waits, _ := driver.CutPatience(a.list)
+	if name, _ := driver.CutPatience(own); waits == name && !strings.Contains(a.list, ",") {
+		return "", nil
+	}
+	return a.list, nil
 }
 
 // notOwner makes the error for the answer to an owner that does not hold the lock.
@@ -306,18 +330,25 @@ func (s *Store) Renew(ctx context.Context, batch []driver.Renewal, done func(i i
 	all := make([]*request, 0, len(batch))
 	for i := range batch {
 		b := &batch[i]
-		err := checkTexts(b.Owner)
-		if b.Kind != driver.Exclusive {
-			err = driver.ErrDeleted // it never granted one
-		}
-		if err != nil {
+		if err := checkTexts(b.Owner); err != nil {
 			done(i, false, err)
 			continue
 		}
-		all = append(all, &request{
+		r := &request{
 			store: s, lane: to, kind: renews, asks: true, once: !b.Asked, deadline: deadline, done: round, index: i,
 			key: b.Key, owner: b.Owner, ttl: b.TTL,
+		}
+		if b.Kind.Place() {
+			r.kind = records
+		}
+		renewal := *b
+		renewal.TTL = micros(b.TTL)
+		r.by(func(rec *keystate.Record, now time.Time, v *ruling) (n keystate.Notices) {
+			v.contended, v.err = rec.Renew(renewal, now)
+			v.lasts = v.err == nil && b.TTL > 0
+			return n
 		})
+		all = append(all, r)
 	}
 	to.submit(all...)
 	for left := len(all); left > 0; left-- {
@@ -345,36 +376,11 @@ func (r *request) tell(done func(i int, contended bool, err error)) {
 	switch {
 	case r.err != nil:
 		done(r.index, false, r.err)
+	case r.answer.ruling != nil:
+		done(r.index, r.answer.ruling.contended, r.answer.ruling.err)
 	case r.answer.code <= 0:
 		done(r.index, false, notOwner(r.answer.code))
 	default:
 		done(r.index, r.answer.code == 2, nil)
 	}
-}
-
-// checkTexts returns an error for a text that PostgreSQL cannot have. Other requests would
-// fail together with this one.
-func checkTexts(all ...string) error {
-	for _, s := range all {
-		if strings.IndexByte(s, 0) >= 0 || !utf8.ValidString(s) {
-			return fmt.Errorf("%w: owner or waiting locker %q: PostgreSQL takes valid UTF-8 without zero bytes", driver.ErrConfig, s)
-		}
-	}
-	return nil
-}
-
-// maxNames is how many names a list of waiting lockers has room for.
-const maxNames = 63
-
-// firstNames bounds a list of waiting lockers.
-func firstNames(list string) string {
-	at := 0
-	for range maxNames {
-		next := strings.IndexByte(list[at:], ',')
-		if next < 0 {
-			return list
-		}
-		at += next + 1
-	}
-	return list[:at-1]
 }

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/interlock-go/interlock/core/driver"
+	"github.com/interlock-go/interlock/core/driver/keystate"
 )
 
 var _ driver.Turns = (*Store)(nil)
@@ -35,6 +36,7 @@ func (s *Store) Decline(ctx context.Context, key, waiter string) error {
 		done: make(chan *request, 1),
 	}
 	r.late = func() { told(r) }
+	r.by(func(rec *keystate.Record, now time.Time, _ *ruling) keystate.Notices { return rec.Decline(waiter, now) })
 	r.send()
 	if !r.wait(ctx, time.Time{}) {
 		return errNoAnswer
@@ -47,18 +49,18 @@ func (s *Store) Decline(ctx context.Context, key, waiter string) error {
 }
 
 // Stand implements [driver.Turns].
-func (s *Store) Stand(context.Context, driver.AcquireRequest) (driver.Reply, error) {
-	return driver.Reply{}, Serves(driver.Hold{Line: driver.Newest})
+func (s *Store) Stand(ctx context.Context, ask driver.AcquireRequest) (driver.Reply, error) {
+	return s.ask(ctx, &request{kind: records}, ask, func(rec *keystate.Record, now time.Time, v *ruling) (n keystate.Notices) {
+		v.rep, n = rec.Stand(ask, now)
+		return n
+	})
 }
-
-// Notify implements [driver.Turns]: no hints are sent.
-func (s *Store) Notify(string, func(key, owner string)) (stop func()) { return nil }
 
 // Offers implements [driver.Turns]: there are none.
 func (s *Store) Offers(string, func(bool), func(driver.Offer)) (stop func()) { return nil }
 
-// Space implements [driver.Turns]: the store moves no locks.
-func (s *Store) Space() string { return "" }
+// Space implements [driver.Turns]. The name of the table says nothing about the server.
+func (s *Store) Space() string { return "postgresql " + s.set.Table }
 
 // callsAfter is how many µs after a release the announcement reaches the server at the
 // earliest: the answer to the release comes before it. Lockers that look are not called.

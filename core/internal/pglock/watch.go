@@ -29,11 +29,12 @@ type watches struct {
 	sooner chan struct{} // holds a token if a topic is due earlier than the poller thinks
 
 	mu      sync.Mutex
-	topics  map[string]*topic // by key
-	hashed  map[string]*topic // by the hash of the key
-	told    []telling         // to be carried out by do
-	looking bool              // the poller is at work
-	started bool              // so is the listener
+	topics  map[string]*topic                  // by key
+	hashed  map[string]*topic                  // by the hash of the key
+	told    []telling                          // to be carried out by do
+	hints   map[string]func(key, owner string) // by the ids of the lockers that want them
+	looking bool                               // the poller is at work
+	started bool                               // so is the listener
 	proof   proof
 }
 
@@ -43,6 +44,7 @@ type topic struct {
 	watchers  map[*watcher]struct{}
 
 	token, called int64     // as of the last look
+	recorded      bool      // the row had a record when an answer came last
 	quiet         time.Time // since when nothing has happened
 	due           time.Time // when to look again
 }
@@ -65,6 +67,7 @@ type telling struct {
 func (w *watches) init(s *Store) {
 	w.store, w.sooner = s, make(chan struct{}, 1)
 	w.topics, w.hashed = make(map[string]*topic), make(map[string]*topic)
+	w.hints = make(map[string]func(key, owner string))
 }
 
 // hashOf is what announcements say of a key, which may be secret, and long.
@@ -109,10 +112,7 @@ func (w *watches) watch(key string, since time.Time, wake func(driver.Signal)) (
 	} else {
 		w.hurry()
 	}
-	if w.store.set.Listen != nil && !w.started {
-		w.started = true
-		w.store.background(w.listen)
-	}
+	w.begin()
 	return func() {
 		w.mu.Lock()
 		defer w.mu.Unlock()
@@ -121,6 +121,14 @@ func (w *watches) watch(key string, since time.Time, wake func(driver.Signal)) (
 			delete(w.topics, key)
 			delete(w.hashed, t.hash)
 		}
+	}
+}
+
+// begin has announcements heard. Called with w.mu held.
+func (w *watches) begin() {
+	if w.store.set.Listen != nil && !w.started {
+		w.started = true
+		w.store.background(w.listen)
 	}
 }
 
@@ -169,7 +177,7 @@ func (w *watches) announced(t *topic, called int64, list string) {
 	for x := range t.watchers {
 		if x.called != called {
 			x.called = called
-			w.tell(x, driver.Signal{Next: driver.Waiters(list)})
+			w.tell(x, signalOf(list))
 		}
 	}
 	t.soon(time.Now())

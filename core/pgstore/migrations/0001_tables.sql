@@ -40,9 +40,10 @@ CREATE TABLE interlock_fence (
 -- has an index, touches no index and leaves nothing for VACUUM.
 CREATE TABLE interlock_lock (
 	key         bytea       NOT NULL PRIMARY KEY,
-	owner       text,                 -- NULL: the lock is free
+	owner       text,                 -- NULL: the lock is free, or the record says who holds it
 	token       bigint      NOT NULL, -- the last fencing token
 	lease_until timestamptz NOT NULL,
 	waiters     text[]      NOT NULL DEFAULT '{}', -- the waiting lockers, in order
-	called_at   timestamptz           -- when the first of them was called
+	called_at   timestamptz,          -- when the first of them was called
+	record      text                  -- shared locks, permits and more, as package keystate writes them
 ) WITH (fillfactor = 50);

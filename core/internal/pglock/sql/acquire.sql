@@ -7,8 +7,8 @@
 --    does not know better; may be ''
 -- $6 lock_timeout: for how many ms the statement waits for the lock of one row
 --
--- Returns a row for each key: its index, from 1; 1 if the owner holds the lock, else 0; the
--- token; else the holder, '' where there is none; after how many µs to ask again, or of a grant
+-- Returns a row for each key: its index, from 1; 1 if the owner holds the lock, 0 if it does not,
+-- 3 if the row has a record; the token; else the holder, '' where there is none; after how many µs to ask again, or of a grant
 -- how many tokens are left out after it, 0 for no bound; whether the locker is in the list. A key
 -- without a row was in a change of another transaction that this one could not see: ask again.
 --
@@ -37,13 +37,13 @@ WITH conf AS MATERIALIZED (
 	FROM conf, unnest($1::bytea[], $2::text[], $3::bigint[], $4::text[], $5::text[])
 		WITH ORDINALITY AS r (key, owner, ttl, waiter, rest, i)
 ), seen AS MATERIALIZED (
-	SELECT r.*, l.key IS NOT NULL AS there, l.owner AS holder, l.token, l.lease_until, l.waiters,
-		l.owner IS NULL OR l.lease_until <= r.now OR l.owner = r.owner OR r.waiter <> '' AND array_position(l.waiters, r.waiter) IS NULL
+	SELECT r.*, l.key IS NOT NULL AS there, l.owner AS holder, l.token, l.lease_until, l.waiters, l.record IS NOT NULL AS recorded,
+		l.record IS NULL AND (l.owner IS NULL OR l.lease_until <= r.now OR l.owner = r.owner OR r.waiter <> '' AND array_position(l.waiters, r.waiter) IS NULL
 			AND (cardinality(l.waiters) < 63 OR EXISTS (
-				SELECT FROM unnest(l.waiters) name WHERE split_part(name, '~', 1) = split_part(r.waiter, '~', 1))) AS wants
+				SELECT FROM unnest(l.waiters) name WHERE split_part(name, '~', 1) = split_part(r.waiter, '~', 1)))) AS wants
 	FROM req r LEFT JOIN interlock_lock l ON l.key = r.key
 ), pick AS MATERIALIZED (
-	SELECT s.i, s.owner, s.ttl, s.waiter, s.rest, l.key, l.owner AS holder, l.token, l.lease_until, l.waiters, l.called_at,
+	SELECT s.i, s.owner, s.ttl, s.waiter, s.rest, l.key, l.owner AS holder, l.token, l.lease_until, l.waiters, l.called_at, l.record IS NOT NULL AS recorded,
 		clock_timestamp() AS now
 	FROM seen s JOIN interlock_lock l ON l.key = s.key
 	WHERE s.there AND s.wants
@@ -67,7 +67,7 @@ WITH conf AS MATERIALIZED (
 			END AS opens
 	FROM place p
 ), verdict AS MATERIALIZED (
-	SELECT t.*, t.mine OR t.free AND t.opens <= t.now AS granted,
+	SELECT t.*, t.mine OR t.free AND t.opens <= t.now AND NOT t.recorded AS granted,
 		t.waiter <> '' AND CASE WHEN t.place IS NULL THEN t.n < 63 ELSE t.waiters[t.place] <> t.waiter END AS enters
 	FROM turn t
 ), changed AS (
@@ -87,7 +87,7 @@ WITH conf AS MATERIALIZED (
 		called_at = CASE WHEN NOT v.granted THEN v.called_at
 			WHEN v.n > 0 AND v.place IS DISTINCT FROM 1 THEN clock_timestamp() END
 	FROM verdict v
-	WHERE l.key = v.key AND CASE WHEN v.granted THEN NOT v.mine ELSE v.enters OR v.late END
+	WHERE l.key = v.key AND NOT v.recorded AND CASE WHEN v.granted THEN NOT v.mine ELSE v.enters OR v.late END
 	RETURNING v.i, l.token
 ), added AS (
 	-- After the rows are locked, and in the order of the keys, for the reason above.
@@ -101,7 +101,7 @@ WITH conf AS MATERIALIZED (
 	ON CONFLICT (key) DO NOTHING
 	RETURNING key, token
 )
-SELECT v.i, v.granted::int AS code, CASE WHEN v.mine THEN v.token ELSE coalesce(c.token, 0) END AS token,
+SELECT v.i, CASE WHEN v.recorded THEN 3 ELSE v.granted::int END AS code, CASE WHEN v.mine THEN v.token ELSE coalesce(c.token, 0) END AS token,
 	CASE WHEN v.free THEN '' ELSE v.holder END AS holder,
 	CASE WHEN NOT v.granted THEN (extract(epoch FROM CASE WHEN v.free THEN v.opens ELSE v.lease_until END - v.now) * 1000000)::bigint
 		WHEN coalesce(c.token, v.token) > (extract(epoch FROM clock_timestamp()) * 1000000)::bigint THEN 15 ELSE 0 END AS remains,
@@ -112,7 +112,7 @@ UNION ALL
 SELECT s.i, 1, a.token, '', 0, false
 FROM added a JOIN seen s ON s.key = a.key
 UNION ALL
-SELECT s.i, 0, s.token, s.holder,
+SELECT s.i, CASE WHEN s.recorded THEN 3 ELSE 0 END, s.token, coalesce(s.holder, ''),
 	(extract(epoch FROM s.lease_until - s.now) * 1000000)::bigint,
 	s.waiter <> '' AND array_position(s.waiters, s.waiter) IS NOT NULL
 FROM seen s

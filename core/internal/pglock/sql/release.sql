@@ -8,7 +8,7 @@
 --    kept for them begins then, with lease_until; see acquire.sql
 --
 -- Returns a row for each key: its index, from 1; 1 if the lock was released, 0 if no
--- owner held it, -1 if another one did; the list of the lockers that wait; when the
+-- owner held it, -1 if another one did, 3 if the row has a record; the list of the lockers that wait; when the
 -- release was, in µs since 1970, 0 if there was none.
 --
 -- The row stays, with the token and the list. The statement does not wait for the disk:
@@ -20,11 +20,11 @@ WITH conf AS MATERIALIZED (
 	FROM conf, unnest($1::bytea[], $2::text[], $3::bigint[], $4::text[])
 		WITH ORDINALITY AS r (key, owner, token, waiter, i)
 ), seen AS MATERIALIZED (
-	SELECT r.*, l.owner AS holder, l.lease_until
+	SELECT r.*, l.owner AS holder, l.lease_until, l.record IS NOT NULL AS recorded
 	FROM req r LEFT JOIN interlock_lock l ON l.key = r.key
 ), pick AS MATERIALIZED (
 	SELECT s.i, s.owner, s.token AS last, s.waiter, l.key, l.owner AS holder, l.token, l.lease_until, l.waiters,
-		clock_timestamp() AS now
+		l.record IS NOT NULL AS recorded, clock_timestamp() AS now
 	FROM seen s JOIN interlock_lock l ON l.key = s.key
 	WHERE s.holder = s.owner
 	ORDER BY l.key
@@ -46,6 +46,7 @@ WITH conf AS MATERIALIZED (
 )
 SELECT s.i,
 	CASE WHEN f.i IS NOT NULL THEN f.live::int
+		WHEN s.recorded OR p.recorded THEN 3
 		WHEN p.i IS NOT NULL THEN CASE WHEN p.holder IS NULL OR p.lease_until <= p.now THEN 0 ELSE -1 END
 		WHEN s.holder IS NULL OR s.lease_until <= s.now OR s.holder = s.owner THEN 0
 		ELSE -1 END AS code,

@@ -7,7 +7,7 @@
 -- $6 lock_timeout: for how many ms the statement waits for the lock of the row
 --
 -- Returns 1 if the owner holds the lock, 0 if it does not, 2 to ask acquire.sql, as no row
--- does; then the other columns of acquire.sql.
+-- does, 3 if the row has a record; then the other columns of acquire.sql.
 WITH conf AS MATERIALIZED (
 	SELECT set_config('lock_timeout', $6::text, true) AS bound,
 		CASE current_setting('synchronous_commit') WHEN 'off' THEN set_config('synchronous_commit', 'on', true) END AS flush
@@ -19,7 +19,7 @@ WITH conf AS MATERIALIZED (
 		waiters = CASE WHEN $5::text <> '' THEN string_to_array($5::text, ',') ELSE '{}' END,
 		called_at = NULL
 	FROM conf
-	WHERE l.key = $1::bytea AND (l.owner IS NULL OR l.lease_until <= clock_timestamp()) AND l.waiters = '{}'
+	WHERE l.key = $1::bytea AND (l.owner IS NULL OR l.lease_until <= clock_timestamp()) AND l.waiters = '{}' AND l.record IS NULL
 	RETURNING l.token, CASE WHEN l.token > (extract(epoch FROM clock_timestamp()) * 1000000)::bigint THEN 15 ELSE 0 END::bigint AS room
 ), added AS (
 	INSERT INTO interlock_lock (key, owner, token, lease_until, waiters)
@@ -35,7 +35,8 @@ SELECT 1 AS code, token, '' AS holder, room AS remains, false AS listed FROM tak
 UNION ALL
 SELECT 1, token, '', 0, false FROM added
 UNION ALL
-SELECT CASE WHEN l.owner IS NULL OR l.lease_until <= clock_timestamp() OR l.owner = $2::text THEN 2
+SELECT CASE WHEN l.record IS NOT NULL THEN 3
+		WHEN l.owner IS NULL OR l.lease_until <= clock_timestamp() OR l.owner = $2::text THEN 2
 		WHEN $4::text <> '' AND array_position(l.waiters, $4::text) IS NULL AND (cardinality(l.waiters) < 63 OR EXISTS (
 			SELECT FROM unnest(l.waiters) name WHERE split_part(name, '~', 1) = split_part($4::text, '~', 1))) THEN 2
 		ELSE 0 END,

@@ -1,0 +1,65 @@
+package keystate
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/interlock-go/interlock/core/driver"
+)
+
+// remember is for how long a store remembers at least the number of a caller that is Newest.
+const remember = time.Minute
+
+// Row is the record of a lock that has an exclusive holder without [driver.Attentive], and exclusive
+// callers in turn alone. A store may keep it in another form than the text of a record.
+type Row struct {
+	Owner   string    // empty: the lock is free
+	Token   int64     // the last
+	Ends    time.Time // when the lease ends; of a free lock, when it became free
+	Waiting string    // the list; a free lock has been kept for its lockers since Ends
+}
+
+// Record returns the record.
+func (v Row) Record() *Record {
+	r := &Record{owner: v.Owner, token: v.Token, expires: v.Ends, waiting: listOf(v.Waiting)}
+	if v.Owner == "" && len(r.waiting) > 0 {
+		r.reserve(reservation{}, v.Ends)
+	}
+	return r
+}
+
+// Row returns the record in the other form, if that says as much. The record is not changed.
+func (r *Record) Row(now time.Time) (v Row, ok bool) {
+	c := r.Clone()
+	c.At(now)
+	_, attentive := driver.IsAttentive(c.owner)
+	if attentive || len(c.places) > 0 || slices.ContainsFunc(c.waiting, func(w waiting) bool { return w.place }) {
+		return Row{Token: c.token}, false
+	}
+	if !now.Before(c.barrier) {
+		c.barrier = time.Time{}
+	}
+	if now.UnixMicro()-c.line.newest > remember.Microseconds() {
+		c.line.newest, c.line.by, c.line.order = 0, "", 0
+	}
+	if !now.Before(c.line.until) {
+		c.line.only = ""
+	}
+	v = Row{c.owner, c.token, c.expires, names(c.waiting)}
+	mine, err := c.AppendText(nil)
+	other, failed := v.Record().AppendText(nil)
+	return v, err == nil && failed == nil && bytes.Equal(mine, other)
+}
+
+// Check returns an error that matches [driver.ErrConfig] for a request that makes no sense.
+func Check(req *driver.AcquireRequest) error {
+	switch {
+	case req.Kind > driver.Permit:
+		return fmt.Errorf("%w: unknown Kind %d", driver.ErrConfig, req.Kind)
+	case req.Kind == driver.Permit && req.AtMost < 1:
+		return fmt.Errorf("%w: AtMost is %d: at least 1 owner must be allowed a permit", driver.ErrConfig, req.AtMost)
+	}
+	return nil
+}

@@ -1,0 +1,23 @@
+-- Reads the rows of some locks, before their records are changed.
+--
+-- $1 keys, each once, in their order
+-- $2 lock_timeout: for how many ms the statement waits for the lock of one row, where it locks rows
+-- $3 for how many ms the transaction may be idle, where there is one
+--
+-- Returns a row for each key: its index, from 1; the version of the row, '' if there is none; the
+-- columns; when that was, in µs since 1970, after the row was read or locked.
+--
+-- The version is xmin, the transaction that wrote the row: each statement that changes a row
+-- changes it.
+WITH conf AS MATERIALIZED (
+	SELECT set_config('lock_timeout', $2::text, true) AS bound, set_config('idle_in_transaction_session_timeout', $3::text, true) AS idle
+)
+SELECT r.i, coalesce(l.version, '') AS version, coalesce(l.owner, '') AS owner, coalesce(l.token, 0) AS token,
+	coalesce((extract(epoch FROM l.lease_until) * 1000000)::bigint, 0) AS ends,
+	coalesce(array_to_string(l.waiters, ','), '') AS list, coalesce(l.record, '') AS record,
+	(extract(epoch FROM clock_timestamp()) * 1000000)::bigint AS now
+FROM conf, unnest($1::bytea[]) WITH ORDINALITY AS r (key, i)
+	LEFT JOIN LATERAL (
+		SELECT xmin::text AS version, owner, token, lease_until, waiters, record FROM interlock_lock WHERE key = r.key
+		-- lock the rows
+	) l ON true

@@ -1,0 +1,363 @@
+//go:build integration && unix
+
+package postgres_test
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/interlock-go/interlock/core/driver"
+	"github.com/interlock-go/interlock/core/driver/keystate"
+	"github.com/interlock-go/interlock/core/pgstore"
+)
+
+// rulesCalls is how many random calls are compared with the rules.
+const rulesCalls = 10_000
+
+// rulesStall is the longest time between two looks at a row for which the call between them is
+// compared: the rules are asked at a few instants of that time.
+const rulesStall = 20 * time.Millisecond
+
+// rulesWorld is a key, and lockers that make random requests for it. Before each request the test
+// reads the row. Then the rules carry the same request out on the record that the row says, at an
+// instant before the next look at the row. The answer and the row must be as they say.
+type rulesWorld struct {
+	store   *pgstore.Store
+	db      *sql.DB
+	key     string
+	rand    *rand.Rand
+	writers int // of ten requests so many are exclusive
+	owners  int
+	holders []driver.AcquireRequest // granted lately, or asked for
+	before  []call
+}
+
+// call is a request, to the store and to the rules.
+type call struct {
+	what  string
+	store func(ctx context.Context, s *pgstore.Store) answered
+	rules func(r *keystate.Record, now time.Time) answered
+}
+
+// answered is the answer to a request.
+type answered struct {
+	rep       driver.Reply
+	contended bool
+	err       string
+}
+
+func answer(rep driver.Reply, contended bool, err error) answered {
+	holders := strings.Split(rep.Holder, ",")
+	slices.Sort(holders)
+	rep.Holder, rep.Sent, rep.Ambiguous = strings.Join(holders, ","), time.Time{}, false
+	a := answered{rep: rep, contended: contended}
+	for _, is := range []error{driver.ErrPassedOn, driver.ErrTakenOver, driver.ErrDeleted, err} {
+		if err != nil && errors.Is(err, is) && a.err == "" {
+			a.err = is.Error()
+		}
+	}
+	return a
+}
+
+func (w *rulesWorld) once(in int) bool { return w.rand.IntN(in) == 0 }
+
+func (w *rulesWorld) next() call {
+	if len(w.before) > 0 && w.once(20) {
+		return w.before[w.rand.IntN(len(w.before))] // repeated, or late
+	}
+	c := w.request()
+	if w.before = append(w.before, c); len(w.before) > 8 {
+		w.before = w.before[1:]
+	}
+	return c
+}
+
+func (w *rulesWorld) request() call {
+	id := fmt.Sprint("w", w.rand.IntN(6))
+	req := driver.AcquireRequest{
+		Key: w.key, Kind: driver.Kind(1 + w.rand.IntN(2)), AtMost: 1 + w.rand.IntN(3),
+		TTL:    time.Duration(1+w.rand.Int64N([]int64{30_000, 300_000, 3_000_000}[w.rand.IntN(3)])) * time.Microsecond,
+		Waiter: driver.WithPatience(id, time.Duration(w.rand.IntN(60))*time.Millisecond),
+	}
+	if w.rand.IntN(10) < w.writers {
+		req.Kind, req.AtMost, req.Left = driver.Exclusive, 0, time.Duration(w.rand.IntN(2))*time.Second
+		if w.once(30) {
+			req.Line, req.Order = driver.Line(1+w.rand.IntN(2)), int64(w.owners)
+		}
+	}
+	w.owners++
+	if req.Owner = fmt.Sprint(id, ":", w.owners); w.once(20) {
+		req.Owner = driver.Attentive(req.Owner)
+	}
+	n := w.rand.IntN(14)
+	if n < 7 || len(w.holders) == 0 {
+		return w.acquires(req)
+	}
+	h := w.holders[w.rand.IntN(len(w.holders))]
+	switch n {
+	case 7, 8:
+		return renews(driver.Renewal{Key: w.key, Owner: h.Owner, Kind: h.Kind, TTL: req.TTL, Asked: true})
+	case 9:
+		return declines(w.key, req.Waiter)
+	case 10:
+		req.From, req.Kind, req.AtMost, req.Waiter, req.Line, req.Order = h.Owner, h.Kind, h.AtMost, "", 0, 0
+		req.Noted = time.Duration(w.rand.IntN(50)) * time.Millisecond
+		return w.acquires(req)
+	}
+	release := driver.ReleaseRequest{Key: w.key, Owner: h.Owner, Kind: h.Kind, AtMost: h.AtMost}
+	if w.once(3) {
+		release.Waiter = req.Waiter
+	}
+	return releases(release)
+}
+
+func (w *rulesWorld) acquires(req driver.AcquireRequest) call {
+	if w.holders = append(w.holders, req); len(w.holders) > 5 {
+		w.holders = w.holders[1:]
+	}
+	stands := req.Line != driver.InTurn && w.once(3)
+	if stands {
+		req.Owner = ""
+	}
+	return call{fmt.Sprintf("acquires %+v", req), func(ctx context.Context, s *pgstore.Store) answered {
+		ask := s.Acquire
+		if stands {
+			ask = s.Stand
+		}
+		rep, err := ask(ctx, req)
+		return answer(rep, false, err)
+	}, func(r *keystate.Record, now time.Time) answered {
+		var rep driver.Reply
+		var err error
+		switch {
+		case req.From != "":
+			rep, _, err = r.Move(req, now)
+		case stands:
+			rep, _ = r.Stand(req, now)
+		default:
+			rep, _ = r.Acquire(req, now)
+		}
+		return answer(rep, false, err)
+	}}
+}
+
+func renews(req driver.Renewal) call {
+	return call{fmt.Sprintf("renews %+v", req), func(ctx context.Context, s *pgstore.Store) (a answered) {
+		s.Renew(ctx, []driver.Renewal{req}, func(_ int, contended bool, err error) { a = answer(driver.Reply{}, contended, err) })
+		return a
+	}, func(r *keystate.Record, now time.Time) answered {
+		contended, err := r.Renew(req, now)
+		return answer(driver.Reply{}, contended, err)
+	}}
+}
+
+func releases(req driver.ReleaseRequest) call {
+	return call{fmt.Sprintf("releases %+v", req), func(ctx context.Context, s *pgstore.Store) answered {
+		waiting, err := s.Release(ctx, req)
+		return answer(driver.Reply{Note: waiting}, false, err)
+	}, func(r *keystate.Record, now time.Time) answered {
+		waiting, _, err := r.Release(req, func(string) bool { return false }, now)
+		return answer(driver.Reply{Note: waiting}, false, err)
+	}}
+}
+
+func declines(key, waiter string) call {
+	return call{"declines " + waiter, func(ctx context.Context, s *pgstore.Store) answered {
+		return answer(driver.Reply{}, false, s.Decline(ctx, key, waiter))
+	}, func(r *keystate.Record, now time.Time) answered {
+		r.Decline(waiter, now)
+		return answered{}
+	}}
+}
+
+// found is a row as it was at an instant of the server.
+type found struct {
+	keystate.Row
+	text string // of the record, if it has one
+	at   time.Time
+}
+
+func (w *rulesWorld) look(ctx context.Context) (f found, err error) {
+	var at, ends int64
+	err = w.db.QueryRowContext(ctx, `SELECT coalesce(owner, ''), coalesce(token, 0), coalesce((extract(epoch FROM lease_until) * 1000000)::bigint, 0),
+		coalesce(array_to_string(waiters, ','), ''), coalesce(record, ''), (extract(epoch FROM clock_timestamp()) * 1000000)::bigint
+		FROM (SELECT) one LEFT JOIN interlock_lock ON key = $1`, []byte(w.key)).Scan(&f.Owner, &f.Token, &ends, &f.Waiting, &f.text, &at)
+	f.Ends, f.at = time.UnixMicro(ends), time.UnixMicro(at)
+	return f, err
+}
+
+// record returns the record that a row says.
+func (f found) record() (*keystate.Record, error) {
+	if f.text == "" {
+		return f.Row.Record(), nil
+	}
+	r := new(keystate.Record)
+	return r, r.UnmarshalText([]byte(f.text))
+}
+
+// step makes a call. It reports false if the call took too long to be compared.
+func (w *rulesWorld) step(ctx context.Context, seen *[2][2]atomic.Int64) (compared bool, err error) {
+	c := w.next()
+	a, err := w.look(ctx)
+	if err != nil {
+		return false, err
+	}
+	got := c.store(ctx, w.store)
+	b, err := w.look(ctx)
+	if err != nil {
+		return false, err
+	}
+	if b.at.Sub(a.at) > rulesStall {
+		return false, nil
+	}
+	kind := map[bool]int{true: 1}
+	seen[kind[a.text != ""]][kind[b.text != ""]].Add(1)
+	var why error
+	for _, now := range instants(a.at, b.at, got) {
+		if err := c.differs(a, b, got, now); err == nil {
+			return true, nil
+		} else if why == nil {
+			why = err
+		}
+	}
+	return true, fmt.Errorf("%s, between %d and %d: %w\nthe row was %+v\nand is     %+v", c.what, a.at.UnixMicro(), b.at.UnixMicro(), why, a, b)
+}
+
+// instants are when the store may have carried a request out: a new token or number is that instant.
+func instants(a, b time.Time, got answered) (all []time.Time) {
+	for _, us := range []int64{got.rep.Token, got.rep.Number} {
+		if at := time.UnixMicro(us); !at.Before(a) && !at.After(b) {
+			all = append(all, at)
+		}
+	}
+	for i := range 33 {
+		all = append(all, a.Add(b.Sub(a)*time.Duration(i)/32))
+	}
+	return all
+}
+
+// differs says where the rules, at an instant, differ from what the store has answered and done.
+func (c call) differs(a, b found, got answered, now time.Time) error {
+	r, err := a.record()
+	if err != nil {
+		return err
+	}
+	later := r.Clone()
+	later.At(b.at)
+	lapsed := a.text == "" && (a.Waiting != "" && later.Waiting() == "" || a.Owner != "" && !a.Ends.After(b.at))
+	want := c.rules(r, now)
+	if !got.rep.Granted {
+		got.rep.Token, want.rep.Token = 0, 0 // it is of use for offers alone
+	}
+	near := func(x, y int64) bool { return max(x-y, y-x) <= (2 * rulesStall).Microseconds() }
+	if g, w := &got.rep, &want.rep; near(g.Token, w.Token) && near(g.Number, w.Number) && near(g.TTL.Microseconds(), w.TTL.Microseconds()) {
+		g.Token, g.Number, g.TTL, g.Room = w.Token, w.Number, w.TTL, w.Room
+	}
+	if got != want {
+		return fmt.Errorf("it answered %+v; want %+v", got, want)
+	}
+	is, err := b.record()
+	if err != nil {
+		return err
+	}
+	var wants, has map[string]any
+	for into, rec := range map[*map[string]any]*keystate.Record{&wants: r, &has: is} {
+		rec.At(b.at)
+		text, err := rec.AppendText(nil)
+		if err == nil {
+			err = json.Unmarshal(text, into)
+		}
+		if err != nil {
+			return err
+		}
+		if b.text == "" {
+			if kept, ok := (*into)["kept"].(map[string]any); ok {
+				delete(kept, "lasts") // a row keeps a lock for the lockers that the list has now
+			}
+			if lapsed {
+				delete(*into, "waiting") // and its list outlives a holder, and the time of the lockers
+				delete(*into, "kept")
+				delete(*into, "ends")
+			}
+			delete(*into, "newest") // of long ago
+			delete(*into, "only")
+			delete(*into, "barrier")
+			if b.Owner+b.Waiting == "" {
+				delete(*into, "ends") // of a free lock
+			}
+		}
+	}
+	if !alike(has, wants) {
+		return fmt.Errorf("the record is %v; want %v", has, wants)
+	}
+	return nil
+}
+
+// alike compares values of JSON. Numbers are instants and tokens.
+func alike(x, y any) bool {
+	switch x := x.(type) {
+	case float64:
+		y, ok := y.(float64)
+		return ok && max(x-y, y-x) <= float64((2*rulesStall).Microseconds())
+	case []any:
+		y, ok := y.([]any)
+		return ok && slices.EqualFunc(x, y, alike)
+	case map[string]any:
+		y, ok := y.(map[string]any)
+		return ok && maps.EqualFunc(x, y, alike)
+	}
+	return x == y
+}
+
+func TestTheStoreKeepsTheRulesOfLocks(t *testing.T) {
+	t.Parallel()
+	db, _ := tables(t)
+	seed := uint64(time.Now().UnixNano())
+	var calls, slow atomic.Int64
+	var seen [2][2]atomic.Int64
+	var all sync.WaitGroup
+	for i := range 8 {
+		all.Go(func() {
+			store, worlds := newStore(t, db), rand.New(rand.NewPCG(seed, uint64(i)))
+			for life := 0; calls.Load() < rulesCalls; life++ {
+				w := &rulesWorld{
+					store: store, db: db, key: fmt.Sprint("k", i, "/", life), rand: worlds, writers: []int{2, 8, 9, 10}[worlds.IntN(4)],
+				}
+				for range 50 {
+					switch compared, err := w.step(t.Context(), &seen); {
+					case err != nil:
+						t.Errorf("seed %d: %v", seed, err)
+						calls.Store(rulesCalls)
+						return
+					case compared:
+						calls.Add(1)
+					default:
+						slow.Add(1)
+					}
+				}
+			}
+		})
+	}
+	all.Wait()
+	changes := [2][2]int64{}
+	for i := range seen {
+		for j := range seen[i] {
+			changes[i][j] = seen[i][j].Load()
+		}
+	}
+	t.Logf("%d calls compared, %d were too slow; rows without and with a record before and after: %v", calls.Load(), slow.Load(), changes)
+	if changes[0][0] < 100 || changes[0][1] < 100 || changes[1][0] < 100 || changes[1][1] < 100 {
+		t.Errorf("%v calls with rows without and with a record, before and after; want 100 of each", changes)
+	}
+}
