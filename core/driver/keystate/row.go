@@ -15,10 +15,10 @@ const remember = time.Minute
 // Row is the record of a lock that has an exclusive holder without [driver.Attentive], and exclusive
 // callers in turn alone. A store may keep it in another form than the text of a record.
 type Row struct {
-	Owner   string    // empty: the lock is free
-	Token   int64     // the last
-	Ends    time.Time // when the lease ends; of a free lock, when it became free
-	Waiting string    // the list; a free lock has been kept for its lockers since Ends
+	Owner   string         // empty: the lock is free
+	Token   int64          // the last
+	Ends    time.Time      // when the lease ends; of a free lock, when it became free
+	Waiting driver.Waiters // the list; a free lock has been kept for its lockers since Ends
 }
 
 // Record returns the record.
@@ -35,7 +35,7 @@ func (r *Record) Row(now time.Time) (v Row, ok bool) {
 	c := r.Clone()
 	c.At(now)
 	_, attentive := driver.IsAttentive(c.owner)
-	if attentive || len(c.places) > 0 || slices.ContainsFunc(c.waiting, func(w waiting) bool { return w.place }) {
+	if attentive || len(c.places) > 0 || slices.ContainsFunc(c.waiting, func(w waiting) bool { return w.Place() }) {
 		return Row{Token: c.token}, false
 	}
 	if !now.Before(c.barrier) {

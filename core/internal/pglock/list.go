@@ -3,11 +3,13 @@ package pglock
 import (
 	"context"
 	"database/sql"
+	"fmt"
 	"iter"
 	"strings"
 	"time"
 
 	"github.com/interlock-go/interlock/core/driver"
+	"github.com/interlock-go/interlock/core/driver/keystate"
 	"github.com/interlock-go/interlock/core/internal/pgpool"
 )
 
@@ -53,11 +55,12 @@ func (s *Store) page(ctx context.Context, from string, most int) (views []driver
 		return each(rows, err, func() error {
 			var key []byte
 			var l listed
-			if err := rows.Scan(&key, &l.owner, &l.token, &l.remains, &l.list, &l.now, &l.n); err != nil {
+			if err := rows.Scan(&key, &l.row.Owner, &l.row.Token, &l.ends, &l.row.Waiting, &l.text, &l.now, &l.n); err != nil {
 				return err
 			}
-			views, full = append(views, l.view(string(key))), l.n == most
-			return nil
+			v, err := l.view(string(key))
+			views, full = append(views, v), l.n == most
+			return err
 		})
 	})
 	if err != nil {
@@ -68,34 +71,19 @@ func (s *Store) page(ctx context.Context, from string, most int) (views []driver
 
 // listed is a row of list.sql.
 type listed struct {
-	owner               string
-	list                driver.Waiters
-	token, remains, now int64
-	n                   int
+	row       keystate.Row
+	text      string // of the record
+	ends, now int64
+	n         int
 }
 
-// view makes the state of a lock from its row, for an operator. acquire.sql has the rules.
-func (l *listed) view(key string) driver.View {
-	v := driver.View{Key: key, Token: l.token, Waiting: l.list, Now: time.UnixMicro(l.now)}
-	left := time.Duration(l.remains) * time.Microsecond
-	if l.owner != "" {
-		if left > 0 {
-			v.Holders = []driver.HolderView{{Owner: l.owner, Token: l.token, Left: left}}
-		}
-		return v
+// view makes the state of a lock from its row, for an operator.
+func (l *listed) view(key string) (driver.View, error) {
+	now := time.UnixMicro(l.now)
+	l.row.Ends = time.UnixMicro(l.ends)
+	rec, err := recordOf(l.row, l.text)
+	if err != nil {
+		return driver.View{}, fmt.Errorf("interlock: the record of the lock %q: %w", key, err)
 	}
-	if left > time.Second {
-		left = 0 // the clock was set back: the time begins anew
-	}
-	for w := range l.list.All() {
-		if v.KeptFor == driver.KeptFor || v.KeptFor == 0 && !w.Patient() {
-			break
-		}
-		v.KeptFor++
-		left += w.Patience()
-	}
-	if v.Kept = max(0, left); v.KeptFor == 0 || v.Kept == 0 {
-		v.Kept, v.KeptFor = 0, 0
-	}
-	return v
+	return rec.View(key, now), nil
 }

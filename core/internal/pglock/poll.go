@@ -36,7 +36,7 @@ func (w *watches) look() {
 		if err != nil {
 			w.store.failed("looking for locks that were released has failed: waiting lockers find them late", err)
 		}
-		w.looked(due, rows, now)
+		w.looked(due, rows, begin, now)
 		if !w.store.sleep(max(lookShare*now.Sub(begin), lookSoonest/2), nil) {
 			return
 		}
@@ -113,18 +113,22 @@ func (s *Store) look(due []*topic) (rows []row, err error) {
 	return rows, nil
 }
 
-// looked tells the watchers what a look has found; rows is nil if it has failed.
-func (w *watches) looked(due []*topic, rows []row, now time.Time) {
+// looked tells the watchers what a look, which took from begin to now, has found; rows is nil if it
+// has failed.
+func (w *watches) looked(due []*topic, rows []row, begin, now time.Time) {
 	w.do(func() {
 		soonest, latest := lookSoonest, lookLatest
 		if w.proof.holds {
 			soonest, latest = heardSoonest, heardLatest
 		}
 		for i, t := range due {
-			if i < len(rows) {
-				w.found(t, rows[i], now)
-			} else {
+			switch {
+			case i >= len(rows):
 				t.quiet = time.Time{} // as late as may be
+			case t.quiet.After(begin):
+				// A release was announced since. The row may be older, and its list is of an earlier release.
+			default:
+				w.found(t, rows[i], now)
 			}
 			t.due = now.Add(min(max(now.Sub(t.quiet)/4, soonest), latest))
 		}

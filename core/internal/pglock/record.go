@@ -22,7 +22,7 @@ const locksAfter = 2
 type ruling struct {
 	rep       driver.Reply
 	contended bool
-	waiting   string
+	waiting   driver.Waiters
 	lasts     bool // the write that it needs waits for the disk
 	err       error
 }
@@ -130,15 +130,12 @@ func (s *Store) read(ctx context.Context, q querier, all []*change, locks bool) 
 
 // rule has the rules decide on a row that was read.
 func (c *change) rule(v keystate.Row, text string, now time.Time) {
-	rec := v.Record()
-	if text != "" {
-		rec = new(keystate.Record)
-		if err := rec.UnmarshalText([]byte(text)); err != nil {
-			for _, r := range c.asks {
-				r.answer.ruling = &ruling{err: err}
-			}
-			return
+	rec, err := recordOf(v, text)
+	if err != nil {
+		for _, r := range c.asks {
+			r.answer.ruling = &ruling{err: err}
 		}
+		return
 	}
 	rec.At(now)
 	before, _ := rec.AppendText(nil) // the texts of requests are checked: it has no error
@@ -156,10 +153,19 @@ func (c *change) rule(v keystate.Row, text string, now time.Time) {
 	signal := signalText(c.heard.Signal)
 	var plain bool
 	// The row of a call names the called lockers to those that look.
-	if c.row, plain = rec.Row(now); !plain || c.heard.Announced && signal != c.row.Waiting {
-		c.row = keystate.Row{Token: c.row.Token, Ends: rec.Ended().Add(keepRecord), Waiting: signal}
+	if c.row, plain = rec.Row(now); !plain || c.heard.Announced && signal != string(c.row.Waiting) {
+		c.row = keystate.Row{Token: c.row.Token, Ends: rec.Ended().Add(keepRecord), Waiting: driver.Waiters(signal)}
 		c.text = string(after)
 	}
+}
+
+// recordOf reads the record of a row: its text, unless it has none.
+func recordOf(v keystate.Row, text string) (*keystate.Record, error) {
+	if text == "" {
+		return v.Record(), nil
+	}
+	rec := new(keystate.Record)
+	return rec, rec.UnmarshalText([]byte(text))
 }
 
 // keepRecord is how long a record is kept after the last lease in it, at least: for the turns of those
@@ -199,7 +205,7 @@ func (s *Store) write(ctx context.Context, q querier, all []*change) error {
 		bytesArray(all, func(c *change) string { return c.key }), column(func(c *change) string { return c.version }),
 		number(func(c *change) int64 { return c.row.Token }), number(func(c *change) int64 { return c.row.Ends.UnixMicro() }),
 		column(func(c *change) string { return c.text }), column(func(c *change) string { return c.row.Owner }),
-		column(func(c *change) string { return c.row.Waiting }), column(func(c *change) string { return strconv.FormatBool(c.heard.Freed) }),
+		column(func(c *change) string { return string(c.row.Waiting) }), column(func(c *change) string { return strconv.FormatBool(c.heard.Freed) }),
 		s.rowTimeout(), flush)
 	return each(rows, err, func() error {
 		var i int
@@ -264,19 +270,19 @@ func (l *lane) unpark(w *worker) {
 // signalText returns a signal as announcements and rows have it.
 func signalText(signal driver.Signal) string {
 	if signal.Now > 0 {
-		return "*" + strconv.Itoa(signal.Now) + "," + signal.Next
+		return "*" + strconv.Itoa(signal.Now) + "," + string(signal.Next)
 	}
-	return signal.Next
+	return string(signal.Next)
 }
 
 // signalOf reads such a text.
 func signalOf(text string) (signal driver.Signal) {
 	rest, partly := strings.CutPrefix(text, "*")
 	if !partly {
-		return driver.Signal{Next: text}
+		return driver.Signal{Next: driver.Waiters(text)}
 	}
 	number, next, _ := strings.Cut(rest, ",")
-	signal.Next = next
+	signal.Next = driver.Waiters(next)
 	signal.Now, _ = strconv.Atoi(number) // of another text, zero: all lockers ask
 	return signal
 }

@@ -185,11 +185,11 @@ func (s *Store) Acquire(ctx context.Context, ask driver.AcquireRequest) (driver.
 	if err := keystate.Check(&ask); err != nil {
 		return driver.Reply{}, err
 	}
-	ask.TTL, ask.Rest = micros(ask.TTL), firstNames(ask.Rest)
+	ask.TTL, ask.Rest = micros(ask.TTL), driver.Waiters(firstNames(string(ask.Rest)))
 	s.sweeping.Do(s.startSweep)
 	_, attentive := driver.IsAttentive(ask.Owner)
 	r := &request{kind: acquires}
-	if ask.Kind.Place() || ask.Line != driver.InTurn || ask.From != "" || attentive || strings.Contains(ask.Rest, "+") {
+	if ask.Kind.Place() || ask.Line != driver.InTurn || ask.From != "" || attentive || strings.Contains(string(ask.Rest), "+") {
 		r.kind = records
 	}
 	return s.ask(ctx, r, ask, func(rec *keystate.Record, now time.Time, v *ruling) (n keystate.Notices) {
@@ -205,11 +205,11 @@ func (s *Store) Acquire(ctx context.Context, ask driver.AcquireRequest) (driver.
 
 // ask sends a request for a lock, and waits for its reply.
 func (s *Store) ask(ctx context.Context, r *request, ask driver.AcquireRequest, by rule) (driver.Reply, error) {
-	if err := checkTexts(ask.Owner, ask.Waiter, ask.Rest, ask.From); err != nil {
+	if err := checkTexts(ask.Owner, string(ask.Waiter), string(ask.Rest), ask.From); err != nil {
 		return driver.Reply{}, err
 	}
 	r.store, r.lane, r.asks, r.deadline, r.done = s, &s.requests, true, ask.Deadline, make(chan *request, 1)
-	r.key, r.owner, r.ttl, r.waiter, r.rest = ask.Key, ask.Owner, ask.TTL, ask.Waiter, ask.Rest
+	r.key, r.owner, r.ttl, r.waiter, r.rest = ask.Key, ask.Owner, ask.TTL, string(ask.Waiter), string(ask.Rest)
 	if ask.Late != nil {
 		r.late = func() { ask.Late(r.reply()) }
 	}
@@ -258,7 +258,7 @@ func (s *Store) Release(_ context.Context, ask driver.ReleaseRequest) (waiting d
 		store: s, lane: &s.requests, kind: releases, stubborn: true, deadline: ask.Deadline, done: make(chan *request, 1),
 		key: ask.Key, owner: ask.Owner, token: ask.Token, waiter: string(ask.Waiter),
 	}
-	if ask.Kind.Place() || strings.HasPrefix(ask.Waiter, "+") {
+	if ask.Kind.Place() || ask.Waiter.Place() {
 		r.kind = records
 	}
 	r.by(func(rec *keystate.Record, now time.Time, v *ruling) (n keystate.Notices) {
@@ -289,18 +289,18 @@ func (s *Store) Release(_ context.Context, ask driver.ReleaseRequest) (waiting d
 }
 
 // released returns the result of a release. The list is empty if only the own locker waits.
-func (a *answer) released(own string) (waiting string, err error) {
+func (a *answer) released(own driver.Waiter) (waiting driver.Waiters, err error) {
 	switch {
 	case a.ruling != nil:
 		return a.ruling.waiting, a.ruling.err
 	case a.code != 1:
 		return "", notOwner(a.code)
 	}
-	waits, _ := driver.CutPatience(a.list)
-	if name, _ := driver.CutPatience(own); waits == name && !strings.Contains(a.list, ",") {
+	waiting = driver.Waiters(a.list)
+	if first, others := waiting.Cut(); others == "" && first.ID() == own.ID() {
 		return "", nil
 	}
-	return a.list, nil
+	return waiting, nil
 }
 
 // notOwner makes the error for the answer to an owner that does not hold the lock.
