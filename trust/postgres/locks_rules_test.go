@@ -22,7 +22,6 @@ import (
 	"github.com/interlock-go/interlock/core/pgstore"
 )
 
-
 // rulesStall is the longest time between two looks at a row for which the call between them is
 // compared: the rules are asked at a few instants of that time.
 const rulesStall = 20 * time.Millisecond
@@ -198,7 +197,7 @@ func (w *rulesWorld) look(ctx context.Context) (f found, err error) {
 // record returns the record that a row says.
 func (f found) record() (*keystate.Record, error) {
 	if f.text == "" {
-		return f.Row.Record(), nil
+		return f.Record(), nil
 	}
 	r := new(keystate.Record)
 	return r, r.UnmarshalText([]byte(f.text))
