@@ -148,7 +148,7 @@ func (c *claim) settle(why error) (reply driver.Reply, again bool, err error) {
 // lock has changed meanwhile, or after an error that there is time for another look.
 func (c *claim) look() (reply driver.Reply, again bool, err error) {
 	name := c.names.lock(c.ask.Key)
-	answer, received, again, err := c.take(Condition{Name: name})
+	answer, received, again, err := c.take(nil, Condition{Name: name})
 	if err != nil {
 		return reply, again, err
 	}
@@ -159,15 +159,15 @@ func (c *claim) look() (reply driver.Reply, again bool, err error) {
 }
 
 // take sends the transaction that takes the lock under some conditions, unless the release
-// of its owner has begun.
-func (c *claim) take(conditions ...Condition) (answer Answer, received time.Time, again bool, err error) {
+// of its owner has begun. ends are the operations that end the hold of another owner.
+func (c *claim) take(ends []Op, conditions ...Condition) (answer Answer, received time.Time, again bool, err error) {
 	lock, void := c.names.lock(c.ask.Key), c.names.void(c.process)
 	if c.void, err = c.unreleased(c.hold); err != nil {
 		return answer, received, false, err
 	}
 	txn := Txn{
 		If:   append(conditions, Condition{void, c.void}),
-		Then: append([]Op{{Name: lock, Value: c.want.String()}}, c.beats(c.want.lease)...),
+		Then: append(append([]Op{{Name: lock, Value: c.want.String()}}, c.beats(c.want.lease)...), ends...),
 		Else: []string{lock, void},
 	}
 	if c.ask.Waiter != "" {
@@ -235,7 +235,7 @@ func (c *claim) found(answer Answer, received time.Time) (reply driver.Reply, ag
 	}
 	left, last := c.silent(c.ask.Key, lock.Revision, beat, other.lease)
 	if left <= 0 {
-		return c.takeOver(lock, beat, last)
+		return c.takeOver(lock, other, last)
 	}
 	reply.TTL, reply.Note = min(left, other.lease), c.stranger(c.ask.Key, beat, left)
 	return reply, false, nil
@@ -269,8 +269,9 @@ func (c *claim) enter(lock Entry, beat string, reply *driver.Reply) (again bool,
 // takeOver takes the lock of a holder of which nothing was heard for its lease. Both the
 // lock and the beat must be as they were when that time began, also if there is no beat:
 // its first would be the sign of life.
-func (c *claim) takeOver(lock Entry, beat string, last Revision) (reply driver.Reply, again bool, err error) {
-	answer, _, again, err := c.take(Condition{lock.Name, lock.Revision}, Condition{beat, last})
+func (c *claim) takeOver(lock Entry, of holding, last Revision) (reply driver.Reply, again bool, err error) {
+	beat := c.names.beat(of.process, of.lease)
+	answer, _, again, err := c.take(of.ends(c.names, c.ask.Key), Condition{lock.Name, lock.Revision}, Condition{beat, last})
 	switch {
 	case err != nil:
 		return reply, again, err

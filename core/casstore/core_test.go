@@ -21,17 +21,24 @@ import (
 // machine is a process with a locker: a network that can be cut, in a bubble.
 type machine struct {
 	*core.Locker
-	cut atomic.Bool
+	store *casstore.Store
+	cut   atomic.Bool
+	next  atomic.Pointer[castest.Fault] // of the next transaction that writes
 }
 
 // start starts a process. Its locker is closed at the end of the test.
 func start(t *testing.T, server *castest.Memory, opts ...core.LockerOption) *machine {
 	t.Helper()
 	m := &machine{}
-	store := open(t, castest.Link{Server: server, Meet: func(*casstore.Txn) castest.Fault {
+	m.store = open(t, castest.Link{Server: server, Meet: func(txn *casstore.Txn) castest.Fault {
+		if txn != nil && len(txn.Then) > 0 {
+			if next := m.next.Swap(nil); next != nil {
+				return *next
+			}
+		}
 		return castest.Fault{Before: time.Millisecond, After: time.Millisecond, Lost: m.cut.Load()}
 	}}, casstore.Logger(slog.New(slog.DiscardHandler)))
-	locker, err := core.New(store, opts...)
+	locker, err := core.New(m.store, opts...)
 	if err != nil {
 		t.Fatal(err)
 	}

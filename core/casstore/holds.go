@@ -23,6 +23,10 @@ type hold struct {
 	until    time.Time // when its lease ends at the latest
 	ending   bool      // its release has begun
 	timer    *time.Timer
+
+	keeping chan struct{} // has room for one: a call of [Store.Held] is under way
+	keptAt  Revision      // of its entry
+	keptFor int64         // the token of the lease that it was written for; zero: it is not known
 }
 
 // expect notes an owner before the first transaction that can make it a holder. known says
@@ -35,7 +39,7 @@ func (s *Store) expect(key, owner string, lease time.Duration) (h *hold, known b
 		return h, h.at != Revision{}
 	}
 	now := s.now()
-	h = &hold{key: key, owner: owner, lease: lease, until: now.Add(lease), asking: 1}
+	h = &hold{key: key, owner: owner, lease: lease, until: now.Add(lease), asking: 1, keeping: make(chan struct{}, 1)}
 	h.timer = time.AfterFunc(lease, func() { s.background(func() { s.lapse(h) }) })
 	s.holds[owner] = h
 	return h, false

@@ -15,6 +15,7 @@ import (
 //
 //	{prefix}/{key}/lock              the holder; see [holding]
 //	{prefix}/{key}/lock/{locker}     a locker that waits
+//	{prefix}/{key}/held/{owner}      is there while the owner holds the lock; see [Store.Held]
 //	{prefix}/:beat/{process}/{ms}    the sign of life of a process, for locks of one lease
 //	{prefix}/:void/{process}         changes when transactions of a process become void
 //
@@ -26,6 +27,8 @@ func (l layout) queue(key string) string { return l.lock(key) + "/" }
 func (l layout) waiter(key, locker string) string {
 	return l.queue(key) + escape(locker)
 }
+
+func (l layout) held(key, owner string) string { return l.key(key) + "held/" + escape(owner) }
 
 // key is the beginning of the names of all entries of a key.
 func (l layout) key(key string) string { return l.prefix + "/" + escape(key) + "/" }
@@ -89,6 +92,7 @@ type holding struct {
 	process string // the holder lives while the beat of this process changes
 	granted int64  // the number of the revision of the grant; zero: the entry's own
 	rest    string // the lockers that waited when it was granted, separated by commas
+	kept    bool   // there is an entry for [Store.Held], which ends with the hold
 }
 
 // format begins each value of a lock, so that a later layout can be distinguished from
@@ -96,16 +100,31 @@ type holding struct {
 const format = "1"
 
 func (h holding) String() string {
-	return strings.Join([]string{
+	words := []string{
 		format, escape(h.owner), strconv.FormatInt(h.lease.Milliseconds(), 10), h.process,
 		strconv.FormatInt(h.granted, 10), escape(h.rest),
-	}, " ")
+	}
+	if h.kept {
+		words = append(words, keptWord)
+	}
+	return strings.Join(words, " ")
+}
+
+// keptWord ends the value of a lock that has an entry for [Store.Held].
+const keptWord = "held"
+
+// ends returns the operations that go with the end of a hold.
+func (h holding) ends(l layout, key string) []Op {
+	if !h.kept {
+		return nil
+	}
+	return []Op{{Name: l.held(key, h.owner), Delete: true}}
 }
 
 // holder reads the value of a lock.
 func holder(lock Entry) (h holding, err error) {
-	fields := strings.Split(lock.Value, " ")
-	if len(fields) == 6 && fields[0] == format {
+	value, kept := strings.CutSuffix(lock.Value, " "+keptWord)
+	if fields := strings.Split(value, " "); len(fields) == 6 && fields[0] == format {
 		owner, known := unescape(fields[1])
 		lease, wrong := strconv.ParseInt(fields[2], 10, 64)
 		granted, unknown := strconv.ParseInt(fields[4], 10, 64)
@@ -115,7 +134,7 @@ func holder(lock Entry) (h holding, err error) {
 				granted = lock.Revision.Number
 			}
 			return holding{
-				owner: owner, lease: time.Duration(lease) * time.Millisecond, process: fields[3], granted: granted, rest: rest,
+				owner: owner, lease: time.Duration(lease) * time.Millisecond, process: fields[3], granted: granted, rest: rest, kept: kept,
 			}, nil
 		}
 	}

@@ -86,6 +86,7 @@ func (p *parting) giveUp() (waiting driver.Waiters, again bool, err error) {
 		If: []Condition{{name, p.at}}, Then: append(p.voiding(), Op{Name: name, Delete: true}),
 		List: []Range{{Prefix: queue}}, Else: []string{name},
 	}
+	txn.Then = append(txn.Then, p.as.ends(p.names, p.ask.Key)...)
 	own := string(p.ask.Waiter.Exclusive())
 	if own != "" && p.why == nil {
 		txn.Then = append(txn.Then, Op{Name: p.names.waiter(p.ask.Key, own), Value: p.process})

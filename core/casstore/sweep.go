@@ -61,7 +61,7 @@ func (w *sweeper) once() error {
 	found := map[string]*sighting{}
 	if err := w.each(w.names.voids(), func(e Entry) {
 		if found[e.Name] = w.note(e); w.now().Sub(found[e.Name].at) >= dead {
-			_ = w.remove(e) // else the next sweep does
+			_ = w.remove(e, nil) // else the next sweep does
 		}
 	}); err != nil {
 		return err
@@ -85,7 +85,7 @@ func (w *sweeper) once() error {
 		return errors.Join(err, failed)
 	}
 	for _, beat := range w.gone {
-		failed = errors.Join(failed, w.remove(beat))
+		failed = errors.Join(failed, w.remove(beat, nil))
 	}
 	return failed
 }
@@ -105,22 +105,23 @@ func (w *sweeper) inherit(e Entry) error {
 	case part == "lock":
 		as, err := holder(e)
 		if beat, gone := w.gone[w.names.beat(as.process, as.lease)]; err == nil && gone {
-			return w.remove(e, Condition{beat.Name, beat.Revision})
+			name, _ := unescape(key)
+			return w.remove(e, as.ends(w.names, name), Condition{beat.Name, beat.Revision})
 		}
 	case !w.live[e.Value]:
 		for name := range w.gone {
 			if process, _ := w.beatOf(name); process == e.Value {
-				return w.remove(e)
+				return w.remove(e, nil)
 			}
 		}
 	}
 	return nil
 }
 
-// remove deletes an entry if it is as it was read, and another one is. If not, the next
-// sweep finds it.
-func (w *sweeper) remove(e Entry, also ...Condition) error {
-	_, _, _, err := w.send(Txn{If: append(also, Condition{e.Name, e.Revision}), Then: []Op{{Name: e.Name, Delete: true}}})
+// remove deletes an entry if it is as it was read, and also some others, and carries out other
+// operations with that. If not, the next sweep finds it.
+func (w *sweeper) remove(e Entry, with []Op, also ...Condition) error {
+	_, _, _, err := w.send(Txn{If: append(also, Condition{e.Name, e.Revision}), Then: append(with, Op{Name: e.Name, Delete: true})})
 	return err
 }
 

@@ -58,6 +58,10 @@ func TestTheCommandsOfTheDocumentShowAndRepairLocksOnEtcd(t *testing.T) {
 	process := strings.Fields(string(lock.Kvs[0].Value))[3]
 	revision := fmt.Sprint(lock.Kvs[0].ModRevision)
 
+	const condition = "interlock/account%2F42/held/owner" // of a holder that has called Held
+	if _, err := client.Put(ctx, condition, "1"); err != nil {
+		t.Fatal(err)
+	}
 	shown := c.shell(assign(t, look, "process", process))
 	host, err := os.Hostname()
 	if err != nil {
@@ -82,6 +86,9 @@ func TestTheCommandsOfTheDocumentShowAndRepairLocksOnEtcd(t *testing.T) {
 	begin := time.Now()
 	if said := c.shell(key + assign(t, repair, "revision", revision)); !strings.HasPrefix(said, "SUCCESS") {
 		t.Fatalf("at the revision: %s", said)
+	}
+	if left, err := client.Get(ctx, condition); err != nil || len(left.Kvs) > 0 {
+		t.Errorf("the entry for the holder's own transactions: %v, %v; want it deleted with the lock", left, err)
 	}
 	got := <-next
 	if got == nil {
