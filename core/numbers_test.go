@@ -148,15 +148,17 @@ func TestTheWaitersOfATenantKeepNoPlaceOfTheOthers(t *testing.T) {
 		synctest.Wait()
 		calls.Go(func() { run("b") })
 		synctest.Wait()
+		calls.Go(func() { run("c") })
+		synctest.Wait()
 		mu.Lock()
-		if inside["a"] != 2 || inside["b"] != 1 {
-			w.Errorf("inside %v; want 2 of a, and b beside the waiters of a", inside)
+		if inside["a"] != 2 || inside["b"] != 1 || inside["c"] != 0 {
+			w.Errorf("inside %v; want 2 of a, and b beside the waiters of a, and no fourth in all", inside)
 		}
 		mu.Unlock()
 		close(leave)
 		calls.Wait()
 		if most["a"] > 2 || mostTotal > 3 || total != 0 {
-			w.Errorf("at most %v, and %d in all, %d left; want 2 of a tenant, and 3", most, mostTotal, total)
+			w.Errorf("at most %v, and %d in all, %d left; want 2 of a tenant, and 3 in all", most, mostTotal, total)
 		}
 	})
 }
