@@ -42,6 +42,7 @@ type world struct {
 type state struct {
 	holders map[*holder]bool
 	token   int64
+	kept    map[string]casstore.Condition // of the user's transactions, by owner
 }
 
 // holder is an owner that trusts its lock.
@@ -81,16 +82,53 @@ func (w *world) enter(key string, token int64, h *holder) {
 	defer w.mu.Unlock()
 	k := w.keys[key]
 	if k == nil {
-		k = &state{holders: map[*holder]bool{}}
+		k = &state{holders: map[*holder]bool{}, kept: map[string]casstore.Condition{}}
 		w.keys[key] = k
 	}
 	if token <= k.token {
 		w.complain("%s: token %d of %s follows %d", key, token, h.owner, k.token)
 	}
 	k.token = token
+	for owner, condition := range k.kept {
+		if w.executes(condition) {
+			w.complain("%s: a transaction of %s is executed, and %s has the lock", key, owner, h.owner)
+		}
+	}
 	k.holders[h] = true
 	w.grants++
 	w.alone(key, h)
+}
+
+// executes reports whether the server executes a transaction of the user under a condition.
+func (w *world) executes(condition casstore.Condition) bool {
+	answer, err := w.server.Commit(context.Background(), casstore.Txn{If: []casstore.Condition{condition}})
+	return err == nil && answer.Done
+}
+
+// trusted is a lease for [casstore.Store.Held].
+type trusted struct {
+	key   string
+	token int64
+}
+
+func (t trusted) Keys() []string                { return []string{t.key} }
+func (t trusted) TokenFor(string) (int64, bool) { return t.token, true }
+func (trusted) Err() error                      { return nil }
+
+// keep asks for the condition of a holder, for transactions of the user.
+func (p *process) keep(key string, token int64, h *holder) {
+	ctx, cancel := context.WithTimeout(context.Background(), p.lease/3)
+	defer cancel()
+	held, err := p.store.Held(ctx, trusted{key, token})
+	if err != nil {
+		return
+	}
+	p.world.mu.Lock()
+	defer p.world.mu.Unlock()
+	k := p.keys[key]
+	if k.kept[h.owner] = held[0]; k.holders[h] && time.Now().Before(h.until) && !p.executes(held[0]) {
+		p.complain("%s: a transaction of %s is refused, and it has the lock for %v more", key, h.owner, time.Until(h.until))
+	}
 }
 
 // alone complains of others that trust the lock at this moment. Called with the mutex held.
@@ -259,6 +297,9 @@ func (p *process) hold(key, owner string, reply driver.Reply) {
 		return
 	}
 	p.enter(key, reply.Token, h)
+	if p.draw() < 0.5 {
+		p.work.Go(func() { p.keep(key, reply.Token, h) })
+	}
 	abandon := p.draw() < 0.1 // the handler does not come back, and nothing is renewed
 	for end := time.Now().Add(p.upTo(3 * p.lease)); time.Now().Before(end); {
 		time.Sleep(min(time.Until(end), p.lease/3))
@@ -325,7 +366,7 @@ func (w *world) run() []string {
 		w.complain("no lock was granted in calm weather; %d before", before)
 	}
 	for _, e := range w.server.Entries() {
-		if strings.HasSuffix(e.Name, "/lock") {
+		if strings.HasSuffix(e.Name, "/lock") || strings.Contains(e.Name, "/held/") {
 			w.complain("%s stays: %s", e.Name, e.Value)
 		}
 	}
