@@ -26,7 +26,7 @@ import (
 func TestRequestsOfPairsBesideTheMutexOfEtcd(t *testing.T) {
 	c := newCluster(t)
 	var requests atomic.Int64
-	client := func() *clientv3.Client { return counted(t, c, &requests) }
+	client := func() *clientv3.Client { return counted(t, c.addrs(), &requests) }
 	var members []*exec.Cmd
 	for _, m := range c.members {
 		members = append(members, m.cmd)
@@ -47,14 +47,14 @@ func TestRequestsOfPairsBesideTheMutexOfEtcd(t *testing.T) {
 }
 
 // counted makes a client of which each request is counted.
-func counted(t *testing.T, c *cluster, requests *atomic.Int64) *clientv3.Client {
+func counted(t *testing.T, addrs []string, requests *atomic.Int64) *clientv3.Client {
 	t.Helper()
 	count := func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 		requests.Add(1)
 		return invoke(ctx, method, req, reply, cc, opts...)
 	}
 	client, err := clientv3.New(clientv3.Config{
-		Endpoints: c.addrs(), Logger: zap.NewNop(), DialOptions: []grpc.DialOption{grpc.WithChainUnaryInterceptor(count)},
+		Endpoints: addrs, Logger: zap.NewNop(), DialOptions: []grpc.DialOption{grpc.WithChainUnaryInterceptor(count)},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -66,7 +66,7 @@ func counted(t *testing.T, c *cluster, requests *atomic.Int64) *clientv3.Client 
 func TestHoldersAndWaitersAreIdle(t *testing.T) {
 	c := newCluster(t)
 	var requests [2]atomic.Int64
-	idle(t, func(i int) core.Store { return open(t, counted(t, c, &requests[i]), casstore.Timeout(limit)) },
+	idle(t, func(i int) core.Store { return open(t, counted(t, c.addrs(), &requests[i]), casstore.Timeout(limit)) },
 		func(i int) int64 { return requests[i].Load() })
 }
 
