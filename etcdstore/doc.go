@@ -8,9 +8,8 @@
 //	store, err := etcdstore.New(client)
 //	locker, err := core.New(store)
 //
-// The store has exclusive locks. It refuses shared locks and permits with core.ErrConfig:
-// they need package core/redisstore. docs/consensus.md has the promises, the protocol and
-// the rights. [Store.Check] names unsafe settings.
+// docs/consensus.md has the promises, the protocol and the rights. [Store.Check] names unsafe
+// settings.
 //
 // Requests of a process that come at the same time share a transaction of etcd, so that a
 // busy process costs etcd a fraction of the writes to its log.

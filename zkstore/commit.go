@@ -140,8 +140,10 @@ func (c *commit) believe(ctx context.Context) error {
 	for name, revision := range c.conditions {
 		last, known := c.root.remembered(name, c.at)
 		switch {
-		case known && last.revision() == revision:
+		case known && revision.Is(last.revision()):
 			c.nodes[name] = last
+		case revision.Version == casstore.AnyVersion:
+			unknown = append(unknown, name)
 		case revision != casstore.Revision{} && revision.Number > c.at.number:
 			c.nodes[name] = node{there: true, live: true, number: revision.Number, version: int32(revision.Version)}
 		case revision == casstore.Revision{} && !known && !c.written(name):
@@ -178,7 +180,7 @@ func (c *commit) written(name string) bool {
 // hold reports whether the conditions hold.
 func (c *commit) hold(nodes map[string]node) bool {
 	for name, revision := range c.conditions {
-		if nodes[name].revision() != revision {
+		if !revision.Is(nodes[name].revision()) {
 			return false
 		}
 	}

@@ -7,9 +7,8 @@
 //	store, err := zkstore.New(conn)
 //	locker, err := core.New(store)
 //
-// The store has exclusive locks. It refuses shared locks and permits with core.ErrConfig:
-// they need package core/redisstore. docs/consensus.md has the promises, the protocol and
-// the rights. [Store.Check] names unsafe settings.
+// docs/consensus.md has the promises, the protocol and the rights. [Store.Check] names unsafe
+// settings.
 //
 // An entry of package casstore is a node with data that begins with "+". A node stays when
 // its entry is deleted, with the data "-", so that its versions grow; the store deletes

@@ -4,19 +4,23 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/interlock-go/interlock/core/driver"
+	"github.com/interlock-go/interlock/core/driver/keystate"
 	"github.com/interlock-go/interlock/core/internal/clock"
 )
 
-// Acquire implements [driver.Store]. A request for another kind than [driver.Exclusive]
-// returns [driver.ErrConfig].
+// Acquire implements [driver.Store].
 func (s *Store) Acquire(ctx context.Context, ask driver.AcquireRequest) (driver.Reply, error) {
-	if err := s.Serves(driver.Hold{Kind: ask.Kind}); err != nil {
-		return driver.Reply{}, err
+	switch {
+	case ask.Kind > driver.Permit:
+		return driver.Reply{}, fmt.Errorf("%w: unknown Kind %d", driver.ErrConfig, ask.Kind)
+	case ask.Kind == driver.Permit && ask.AtMost < 1:
+		return driver.Reply{}, fmt.Errorf("%w: AtMost is %d: at least 1 owner must be allowed a permit", driver.ErrConfig, ask.AtMost)
 	}
 	type outcome struct {
 		reply driver.Reply
@@ -74,29 +78,38 @@ type claim struct {
 	ask   driver.AcquireRequest
 	hold  *hold
 	known bool     // the lock was ours before this request
-	want  holding  // the value to write into the lock
-	beat  string   // the beat that is read with the lock; empty: none
 	void  Revision // of the process's void that was compared last
+
+	at       found     // the key as it was found last, or as a guess
+	received time.Time // when that was received; zero: it is a guess
+	beats    []string  // to read with the key
+	looked   bool      // at the beats of the holders
+	pass     func()    // lets the next request of this process go on; nil: it has collided with none
 }
 
 // rounds is how often a request looks at a lock that changes under its eyes, before it
 // tells its caller to come again.
-const rounds = 4
+const rounds = 64
 
 // acquire makes one try to take a lock.
 func (s *Store) acquire(ask driver.AcquireRequest) (driver.Reply, error) {
 	sent, lease := time.Now(), whole(ask.TTL)
-	c := &claim{
-		Store: s, tries: tries{store: s, deadline: sent.Add(max(patience*s.wait(), electionWait))}, ask: ask,
-		want: holding{owner: ask.Owner, lease: lease, process: s.process, rest: string(ask.Rest)},
-	}
+	c := &claim{Store: s, tries: tries{store: s, deadline: sent.Add(max(patience*s.wait(), electionWait))}, ask: ask}
 	if end := ask.Deadline; !end.IsZero() && end.Before(c.deadline) {
 		c.deadline = end.Add(-max(0, min(margin, end.Sub(sent)/10)))
 	}
-	c.hold, c.known = s.expect(ask.Key, ask.Owner, lease)
+	c.ask.Above = 0 // tokens grow with the revisions of the server
+	c.hold, c.known = s.expect(ask.Key, ask.Owner, ask.Kind, lease)
 	defer s.asked(c.hold)
+	s.lists(ask.Key, ask.Waiter, true)
 	var reply driver.Reply
 	again, err := true, error(nil)
+	c.guess()
+	defer func() {
+		if c.pass != nil {
+			c.pass()
+		}
+	}()
 	for round := 0; again && round < rounds; {
 		if reply, again, err = c.look(); errors.Is(err, ErrSettled) {
 			reply, again, err = c.settle(err)
@@ -107,8 +120,19 @@ func (s *Store) acquire(ask driver.AcquireRequest) (driver.Reply, error) {
 		if err == nil {
 			round++
 		}
+		if again && err == nil && c.pass == nil {
+			c.pass = s.oneByOne(ask.Key)
+			if last := s.lastSeen(ask.Key); last.lock.Revision.Number > c.at.lock.Revision.Number {
+				c.at = last // what the request before it has written
+			}
+		} else if again && err == nil {
+			c.collide(round)
+		}
 	}
 	reply.Sent, reply.Ambiguous = sent, c.unknown
+	if !reply.Listed {
+		s.lists(ask.Key, ask.Waiter, false)
+	}
 	if !reply.Granted && !c.known {
 		s.missed(c.hold)
 	}
@@ -124,19 +148,49 @@ func whole(ttl time.Duration) time.Duration {
 	return time.Duration(max(1, clock.Ceil(min(ttl, clock.LongestKept), time.Millisecond))) * time.Millisecond
 }
 
+// collide pauses after others have changed what a transaction compares, so that many that come at
+// once do not go on in step.
+func (t *tries) collide(round int) {
+	pause := time.NewTimer(rand.N(time.Duration(round)*max(t.store.trips.Least(), time.Microsecond)) + 1)
+	defer pause.Stop()
+	select {
+	case <-pause.C:
+	case <-t.store.done.Done():
+	}
+}
+
+// guess begins with the key as it was seen last if the locker was called, or has to come into line; and
+// else with a lock that is free: then one transaction takes it.
+func (c *claim) guess() {
+	if c.ask.Waiter == "" {
+		return
+	}
+	last, lock := c.lastSeen(c.ask.Key), c.calledTo(c.ask.Key)
+	if lock.There() {
+		last.lock = lock
+	}
+	v, err := c.open(c.ask.Key, last, time.Time{})
+	if err != nil {
+		return
+	}
+	c.beats = v.beats()
+	if reply, _ := v.rec.Acquire(c.ask, v.now); lock.There() || last.lock.There() && !reply.Granted && !v.listed(c.ask.Waiter) {
+		c.at = last
+	}
+}
+
 // settle looks whether a transaction that has ended with [ErrSettled] has taken the lock.
 // Nothing is on its way any more, so the look tells. It writes nothing: why may be that the
 // server has no space.
 func (c *claim) settle(why error) (reply driver.Reply, again bool, err error) {
 	unknown := c.unknown // a look takes no lock
 	for again = true; again; {
-		var answer Answer
-		if answer, _, again, err = c.send(Txn{Read: []string{c.names.lock(c.ask.Key)}}); err != nil {
+		if again, err = c.read(); err != nil {
 			continue
 		}
 		c.unknown = unknown
-		if as, err := holder(answer.Read[0]); err == nil && as.owner == c.ask.Owner {
-			return c.granted(answer.Read[0].Revision, as), false, nil
+		if as, ok, err := holderIn(c.at.lock, c.ask.Owner); err == nil && ok {
+			return c.granted(as, driver.Reply{Granted: true, Number: c.ask.Number}), false, nil
 		}
 		return reply, false, why
 	}
@@ -144,139 +198,144 @@ func (c *claim) settle(why error) (reply driver.Reply, again bool, err error) {
 	return reply, false, why
 }
 
-// look makes one look at the lock, and takes it if that is possible. again says that the
-// lock has changed meanwhile, or after an error that there is time for another look.
+// look opens the key as it was found, carries out the rules, and writes what they change. again says
+// that the key has changed meanwhile, or after an error that there is time for another look.
 func (c *claim) look() (reply driver.Reply, again bool, err error) {
-	name := c.names.lock(c.ask.Key)
-	answer, received, again, err := c.take(nil, Condition{Name: name})
+	v, err := c.open(c.ask.Key, c.at, c.received)
 	if err != nil {
-		return reply, again, err
-	}
-	if answer.Done {
-		return c.granted(answer.Written[0], c.want), false, nil
-	}
-	return c.found(answer, received)
-}
-
-// take sends the transaction that takes the lock under some conditions, unless the release
-// of its owner has begun. ends are the operations that end the hold of another owner.
-func (c *claim) take(ends []Op, conditions ...Condition) (answer Answer, received time.Time, again bool, err error) {
-	lock, void := c.names.lock(c.ask.Key), c.names.void(c.process)
-	if c.void, err = c.unreleased(c.hold); err != nil {
-		return answer, received, false, err
-	}
-	txn := Txn{
-		If:   append(conditions, Condition{void, c.void}),
-		Then: append(append([]Op{{Name: lock, Value: c.want.String()}}, c.beats(c.want.lease)...), ends...),
-		Else: []string{lock, void},
-	}
-	if c.ask.Waiter != "" {
-		waiter := c.names.waiter(c.ask.Key, string(c.ask.Waiter))
-		txn.Else = append(txn.Else, waiter)
-		if c.waits(c.ask.Key, string(c.ask.Waiter)) {
-			txn.Then = append(txn.Then, Op{Name: waiter, Delete: true})
-		}
-	}
-	if c.beat = c.lastBeat(c.ask.Key); c.beat != "" {
-		txn.Else = append(txn.Else, c.beat)
-	}
-	answer, received, again, err = c.send(txn)
-	if err == nil && !answer.Done {
-		c.sawVoid(c.void, answer.Read[1].Revision)
-	}
-	return answer, received, again, err
-}
-
-// granted notes that the lock is ours.
-func (c *claim) granted(at Revision, as holding) driver.Reply {
-	if as.granted == 0 {
-		as.granted = at.Number
-	}
-	c.own(c.hold, at, as)
-	c.wrote(c.want.lease)
-	c.leaves(c.ask.Key, string(c.ask.Waiter))
-	return driver.Reply{Granted: true, Token: as.token(), Room: tokens - 1}
-}
-
-// found is what a look does that did not take the lock.
-func (c *claim) found(answer Answer, received time.Time) (reply driver.Reply, again bool, err error) {
-	lock := answer.Read[0]
-	if !lock.There() {
-		return reply, true, nil // it was released since, or the void has changed
-	}
-	other, err := holder(lock)
-	switch {
-	case err != nil:
 		return reply, false, err
-	case other.owner == c.ask.Owner:
-		return c.granted(lock.Revision, other), false, nil
 	}
-	c.sawLock(c.ask.Key, lock.Revision, other, received)
-	beat := c.names.beat(other.process, other.lease)
-	if beat == c.beat {
-		c.sawBeat(beat, answer.Read[len(answer.Read)-1].Revision, received)
+	lease, before := whole(c.ask.TTL), v.rec.Waiting()
+	want := held{Owner: c.ask.Owner, Process: c.process, Lease: lease.Milliseconds()}
+	var notices keystate.Notices
+	if c.ask.From == "" {
+		reply, notices = v.rec.Acquire(c.ask, v.now)
+	} else if reply, notices, err = v.rec.Move(c.ask, v.now); err != nil && c.received.IsZero() {
+		again, err = c.read()
+		return driver.Reply{}, again || err == nil, err
+	} else if err != nil {
+		return driver.Reply{}, false, err
 	}
-	reply.Holder = other.owner
-	if c.ask.Waiter != "" {
-		// An earlier place may be on its way out, because its callers have left.
-		listed := answer.Read[2].Revision.Number > other.granted && c.waits(c.ask.Key, string(c.ask.Waiter))
-		reply.Listed = listed || slices.Contains(strings.Split(other.rest, ","), string(c.ask.Waiter))
+	if as, ours := v.hold(c.ask.Owner); ours && reply.Granted && !c.received.IsZero() {
+		return c.granted(as, reply), false, nil
 	}
-	own, mine := c.remains(other)
-	if !mine && beat != c.beat || c.ask.Waiter != "" && !reply.Listed {
-		again, err := c.enter(lock, beat, &reply)
-		if again || err != nil {
-			return reply, again, err
-		}
+	if reply.Out && !c.received.IsZero() {
+		return reply, false, nil // what time has changed in the record is written by the next request
 	}
-	if mine {
-		reply.TTL = own
-		return reply, false, nil
+	if now := v.rec.Waiting(); reply.Listed && strings.Count(string(now), ",") >= mostListed && !v.listed(c.ask.Waiter) {
+		v.rec.SetWaiting(before)
+		reply.Listed = false
 	}
-	left, last := c.silent(c.ask.Key, lock.Revision, beat, other.lease)
-	if left <= 0 {
-		return c.takeOver(lock, other, last)
+	txn := v.write(notices, want, !reply.Granted)
+	switch {
+	case reply.Granted:
+		return c.take(v, txn, want, reply)
+	case len(txn.Then) > 0:
+		return c.enter(v, txn, reply)
 	}
-	reply.TTL, reply.Note = min(left, other.lease), c.stranger(c.ask.Key, beat, left)
-	return reply, false, nil
+	if c.beats = v.beats(); c.received.IsZero() || len(c.beats) > 0 && !c.looked {
+		c.looked = !c.received.IsZero()
+		again, err := c.read()
+		return reply, again || err == nil, err
+	}
+	return v.refusal(reply), false, nil
 }
 
-// enter puts the locker into the list of a lock that is held, and reads the holder's beat.
-func (c *claim) enter(lock Entry, beat string, reply *driver.Reply) (again bool, err error) {
-	txn := Txn{If: []Condition{{lock.Name, lock.Revision}}, Read: []string{beat}}
-	defer func(unknown bool) { c.unknown = unknown }(c.unknown) // it takes no lock
-	if c.ask.Waiter != "" && !reply.Listed {
-		waiter := Op{Name: c.names.waiter(c.ask.Key, string(c.ask.Waiter)), Value: c.process}
-		txn.Then = append([]Op{waiter}, c.beats(c.want.lease)...)
-		c.enters(c.ask.Key, string(c.ask.Waiter))
+// take sends the transaction that takes the lock, unless the release of its owner has begun.
+func (c *claim) take(v *view, txn Txn, want held, granted driver.Reply) (reply driver.Reply, again bool, err error) {
+	if c.void, err = c.unreleased(c.hold); err != nil {
+		return reply, false, err
 	}
+	void := c.names.void(c.process)
+	txn.If = append(txn.If, Condition{void, c.void})
+	txn.Then = append(txn.Then, c.beat(whole(c.ask.TTL))...)
+	if v.waits() {
+		txn.Read = []string{c.names.line(c.ask.Key)} // the release calls the first, without a look
+	}
+	for _, condition := range txn.If { // of a holder that is silent
+		if strings.HasPrefix(condition.Name, c.names.beats()) && !slices.Contains(c.beats, condition.Name) {
+			c.beats = append(c.beats, condition.Name)
+		}
+	}
+	txn.Else = append(c.reads(), void)
 	answer, received, again, err := c.send(txn)
 	switch {
 	case err != nil:
-		return again, err
+		return reply, again, err
 	case !answer.Done:
-		return true, nil
+		c.sawVoid(c.void, answer.Read[len(answer.Read)-1].Revision)
+		c.learn(answer.Read, received)
+		return reply, true, nil
 	}
-	c.sawBeat(beat, answer.Read[0].Revision, received)
-	if len(txn.Then) > 0 {
-		c.wrote(c.want.lease)
-		c.entered(c.ask.Key, string(c.ask.Waiter), answer.Written[0])
-		reply.Listed = true
+	c.at = found{lock: Entry{Name: c.names.lock(c.ask.Key), Value: txn.Then[0].Value, Revision: answer.Written[0]}}
+	if len(txn.Read) > 0 {
+		c.at.line = answer.Read[0]
 	}
-	return false, nil
+	if v.at.lock.There() || v.waits() { // others know the key
+		c.wroteLock(c.ask.Key, c.at, append(v.holds, want), received)
+	}
+	want.Granted = answer.Written[0].Number
+	return c.granted(want, granted), false, nil
 }
 
-// takeOver takes the lock of a holder of which nothing was heard for its lease. Both the
-// lock and the beat must be as they were when that time began, also if there is no beat:
-// its first would be the sign of life.
-func (c *claim) takeOver(lock Entry, of holding, last Revision) (reply driver.Reply, again bool, err error) {
-	beat := c.names.beat(of.process, of.lease)
-	answer, _, again, err := c.take(of.ends(c.names, c.ask.Key), Condition{lock.Name, lock.Revision}, Condition{beat, last})
-	switch {
-	case err != nil:
-		return reply, again, err
-	case answer.Done:
-		return c.granted(answer.Written[0], c.want), false, nil
+// reads are the names of the entries that a request looks at.
+func (c *claim) reads() []string {
+	return append([]string{c.names.lock(c.ask.Key), c.names.line(c.ask.Key)}, c.beats...)
+}
+
+// learn takes these entries out of an answer.
+func (c *claim) learn(read []Entry, received time.Time) {
+	c.at, c.received = found{read[0], read[1]}, received
+	for i, beat := range c.beats {
+		c.sawBeat(beat, read[2+i].Revision, received)
 	}
-	return reply, true, nil
+}
+
+// read looks at the key.
+func (c *claim) read() (again bool, err error) {
+	defer func(unknown bool) { c.unknown = unknown }(c.unknown) // it takes no lock
+	answer, received, again, err := c.send(Txn{Read: c.reads()})
+	if err == nil {
+		c.learn(answer.Read, received)
+	}
+	return again, err
+}
+
+// granted notes that the lock is ours, and completes the reply.
+func (c *claim) granted(as held, reply driver.Reply) driver.Reply {
+	c.own(c.hold, c.at, as)
+	c.wrote(as.lease())
+	if reply.Token, reply.Room = as.token(), 0; !c.ask.Kind.Place() {
+		reply.Room = tokens - 1
+	}
+	return reply
+}
+
+// enter writes what a request changes that is refused: its locker comes into line. Then it looks at the
+// lock again. If that was given up before the locker came, its holder has not called the locker.
+func (c *claim) enter(v *view, txn Txn, refused driver.Reply) (reply driver.Reply, again bool, err error) {
+	defer func(unknown bool) { c.unknown = unknown }(c.unknown) // it takes no lock
+	c.beats = v.beats()
+	txn.Then = append(txn.Then, c.beat(whole(c.ask.TTL))...) // a sweep finds the locker by it
+	txn.Read, txn.Else = c.reads(), c.reads()
+	answer, received, again, err := c.send(txn)
+	if err != nil {
+		return reply, again, err
+	}
+	c.learn(answer.Read, received)
+	if !answer.Done {
+		return reply, true, nil
+	}
+	c.wrote(whole(c.ask.TTL))
+	if c.ask.Line == driver.Newest {
+		c.ask.Number = refused.Number // it has come
+	}
+	if v, err = c.open(c.ask.Key, c.at, received); err != nil {
+		return reply, false, err
+	}
+	if reply, _ = v.rec.Acquire(c.ask, v.now); reply.Granted {
+		return reply, true, nil
+	}
+	reply.Listed = reply.Listed && refused.Listed
+	return v.refusal(reply), false, nil
 }

@@ -5,10 +5,10 @@ import (
 	"time"
 )
 
-// beats returns the operation that writes the sign of life for locks of a lease, if that
+// beat returns the operation that writes the sign of life for locks of a lease, if that
 // was not written lately. So each lock has a beat from the beginning. A sweep finds the locks
 // of a dead process by its beat.
-func (s *Store) beats(lease time.Duration) []Op {
+func (s *Store) beat(lease time.Duration) []Op {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if last, ok := s.beaten[lease]; ok && s.now().Sub(last) < dead/4 {
@@ -41,7 +41,7 @@ func (s *Store) spend() []time.Duration {
 	defer s.mu.Unlock()
 	needed := map[time.Duration]bool{}
 	for _, h := range s.holds {
-		needed[h.lease], needed[h.as.lease] = true, true
+		needed[h.lease], needed[h.as.lease()] = true, true
 	}
 	keep := len(s.queues) > 0 && len(s.holds) == 0
 	for lease := range s.beaten {

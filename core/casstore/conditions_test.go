@@ -187,16 +187,22 @@ func TestATakeOverCountsFromTheAnswer(t *testing.T) {
 				return time.Now()
 			})
 		}
+		after := func(tenths time.Duration) { time.Sleep(lease * tenths / 10) }
 		a.try()
-		b.try() // and knows the beat
+		b.try()
+		after(6)
+		a.renew()
+		after(5) // b has to look at the beat
 		b.link.before.Store(int64(lease / 2))
 		looked := make(chan driver.Reply, 1)
-		go func() { looked <- b.try() }()
-		time.Sleep(lease * 4 / 10)
+		go func() { looked <- b.try() }() // looks at the lock, and then at the beat
+		after(4)
+		a.renew()
+		after(5) // it has sent the second look
 		trusted := a.renew()
-		b.link.before.Store(int64(0))
 		<-looked
-		time.Sleep(lease * 6 / 10) // a lease from sending, and less from the answer
+		b.link.before.Store(int64(0))
+		after(6) // a lease from sending, and less from the answer
 		return b.try().Granted && time.Now().Before(trusted)
 	})
 }

@@ -32,6 +32,9 @@ func TestTheStoreKeepsItsContract(t *testing.T) {
 		"slow": func(*casstore.Txn) castest.Fault {
 			return castest.Fault{Before: time.Millisecond, After: time.Millisecond}
 		},
+		"far": func(*casstore.Txn) castest.Fault {
+			return castest.Fault{Before: 10 * time.Millisecond, After: 10 * time.Millisecond}
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			drivertest.RunInBubbles(t, func(t *testing.T) driver.Store {

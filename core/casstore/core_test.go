@@ -222,21 +222,6 @@ func TestAPairIsTwoTransactions(t *testing.T) {
 	})
 }
 
-// The sign of life speaks for locks, so the store has only locks that an owner holds.
-func TestPlacesAreRefused(t *testing.T) {
-	locker, err := core.New(open(t, castest.NewMemory()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = locker.Close(t.Context()) }()
-	if _, err := locker.LockShared(t.Context(), "k"); !errors.Is(err, core.ErrConfig) {
-		t.Errorf("LockShared: %v", err)
-	}
-	if _, err := core.NewGuard(locker, "k/{id}", core.Permits(3)); !errors.Is(err, core.ErrConfig) {
-		t.Errorf("Permits: %v", err)
-	}
-}
-
 // A sweep deletes the entries of dead processes, and no entry of a living one.
 func TestASweepDeletesWhatTheDeadHaveLeft(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -299,21 +284,30 @@ func TestASweepThatFailsIsDoneAgain(t *testing.T) {
 	})
 }
 
-// Each release deletes some of the lockers that left the list before its grant.
-func TestALongListOfLockersThatHaveLeftGetsShorter(t *testing.T) {
+// Lockers that have died in line do not come for their turns.
+func TestALongListOfLockersThatHaveDiedGoes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := castest.NewMemory()
-		for i := range 150 {
-			name := fmt.Sprint("interlock/k/lock/left", i)
-			_, _ = server.Commit(t.Context(), casstore.Txn{Then: []casstore.Op{{Name: name, Value: "process"}}})
+		a, b := start(t, server, core.Unlisted()), open(t, server)
+		held := a.lock(t, "k")
+		for i := range 100 {
+			died := driver.NewWaiter(fmt.Sprint("died", i), driver.Exclusive, 100*time.Millisecond)
+			reply, err := b.Acquire(t.Context(), driver.AcquireRequest{Key: "k", Owner: fmt.Sprint("o", i), TTL: lease, Waiter: died})
+			if err != nil || !reply.Listed {
+				t.Fatalf("the locker %d: %+v, %v; want that it is listed", i, reply, err)
+			}
 		}
-		a := start(t, server, core.Unlisted())
-		for range 3 {
-			_ = a.lock(t, "k").Release(t.Context())
-			time.Sleep(time.Second)
+		_ = held.Release(t.Context())
+		began := time.Now()
+		held = a.lock(t, "k")
+		if took := time.Since(began); took > 2*time.Second {
+			t.Errorf("the lock is had %v after its release; want that four lockers have their time of 100 ms", took)
 		}
-		if left := named(server, "/left"); len(left) > 0 {
-			t.Errorf("%d lockers that have left are listed", len(left))
+		_ = held.Release(t.Context())
+		for _, e := range named(server, "/k/line") {
+			if strings.Contains(e.Value, "died") {
+				t.Errorf("lockers that have died are listed: %.200s", e.Value)
+			}
 		}
 	})
 }

@@ -12,7 +12,7 @@
 //
 // # How a lock is taken over
 //
-// A lock is an entry that names its owner, the lease, and the process that holds it. A
+// A lock is an entry with its holders, each with the lease and the process that holds it. A
 // process renews all its locks of one lease by writing one entry, its beat, and reads the
 // locks after it. It trusts a lock from before the last beat that was confirmed, for the
 // lease less what two clocks may differ ([driver.Reply.Sent]).
@@ -23,6 +23,14 @@
 // transaction. If the holder lives, the lock or the beat has. If both are as they were, the
 // holder's last beat was written before the waiting process began to count, so the holder
 // has stopped to trust its lock.
+//
+// # Turns
+//
+// The rules are those of all stores ([keystate.Record]), and the record is in the entry of the lock. Its
+// instants are relative to the moment of the writing; each process counts them from when it saw the
+// entry first. The lockers that wait are in a second entry, the line. A release reads it, keeps the
+// lock for the first, and writes a call for that process in the same transaction. A process watches
+// its own calls alone, so a release wakes one process, however many wait.
 //
 // # Requests that come late
 //
@@ -39,7 +47,7 @@
 //
 // # What dead processes leave
 //
-// A lock that no process asks for again, names in lists, beats and voids stay when a process
+// A lock that no process asks for again, names in lines, calls, beats and voids stay when a process
 // dies. Each store looks for beats that have not changed for an hour, and deletes them with the
-// locks, names and voids that belong to them.
+// locks, names, calls and voids that belong to them.
 package casstore

@@ -3,7 +3,9 @@ package casstore
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
+	"time"
 
 	"github.com/interlock-go/interlock/core/driver"
 )
@@ -65,7 +67,7 @@ func (s *Store) keep(ctx context.Context, key string, token int64) (c Condition,
 // keepOnce makes one try to write the entry of a hold.
 func (s *Store) keepOnce(ctx context.Context, h *hold, token int64) (c Condition, known bool, err error) {
 	s.mu.Lock()
-	at, to, ending := h.at, h.as, h.ending
+	at, ending := h.at, h.ending
 	c = Condition{s.names.held(h.key, h.owner), h.keptAt}
 	keptFor := h.keptFor
 	s.mu.Unlock()
@@ -77,28 +79,31 @@ func (s *Store) keepOnce(ctx context.Context, h *hold, token int64) (c Condition
 	case keptFor == token:
 		return c, true, nil
 	}
-	lock := s.names.lock(h.key)
-	txn := Txn{
-		If:   []Condition{{lock, at}, c},
-		Then: []Op{{Name: c.Name, Value: strconv.FormatInt(token, 10)}},
-		Read: []string{lock, c.Name}, Else: []string{lock, c.Name},
+	v, err := s.open(h.key, at, time.Time{})
+	if err != nil {
+		return c, false, err
 	}
-	if !to.kept {
-		to.kept = true
-		txn.Then = append(txn.Then, Op{Name: lock, Value: to.String()})
+	lock, holds := s.names.lock(h.key), slices.Clone(v.holds)
+	read := []string{lock, s.names.line(h.key), c.Name}
+	txn := Txn{
+		If:   []Condition{{lock, at.lock.Revision}, c},
+		Then: []Op{{Name: c.Name, Value: strconv.FormatInt(token, 10)}},
+		Read: read, Else: read,
+	}
+	if i := slices.IndexFunc(holds, func(one held) bool { return one.Owner == h.owner }); i >= 0 && !holds[i].Kept {
+		holds[i].Kept = true
+		txn.Then = append(txn.Then, Op{Name: lock, Value: v.value(holds, v.gone)})
 	}
 	answer, err := s.persist(ctx, txn)
 	if err != nil {
 		return c, false, err
 	}
-	_, now, err := s.judge(renewal{Renewal: driver.Renewal{Key: h.key, Owner: h.owner}, hold: h}, answer.Read[0], nil)
-	if err != nil {
+	if _, err = s.judge(renewal{Renewal: driver.Renewal{Key: h.key, Owner: h.owner}, hold: h}, found{answer.Read[0], answer.Read[1]}); err != nil {
 		return c, false, err
 	}
-	s.own(h, answer.Read[0].Revision, now)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if h.keptAt = answer.Read[1].Revision; answer.Done {
+	if h.keptAt = answer.Read[2].Revision; answer.Done {
 		h.keptFor = token
 	} // else the lock was written since, or a try of unknown outcome was executed
 	return c, false, nil
@@ -109,7 +114,7 @@ func (s *Store) holderOf(key string, token int64) *hold {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, h := range s.holds {
-		if first := h.as.token(); h.key == key && h.at != (Revision{}) && first <= token && token < first+tokens {
+		if first := h.as.token(); h.key == key && h.kind == driver.Exclusive && h.at.lock.There() && first <= token && token < first+tokens {
 			return h
 		}
 	}

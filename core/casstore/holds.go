@@ -11,15 +11,16 @@ import (
 // outcome may have taken it, the store releases it itself.
 type hold struct {
 	key, owner string
+	kind       driver.Kind
 	lease      time.Duration
 
 	// Guarded by the mutex of the store:
 
-	asking   int       // acquires that are under way
-	doubtful bool      // a transaction that takes the lock may be executed later,
-	doubt    Revision  // as long as this is the process's void
-	at       Revision  // of the lock; zero: not known to be ours
-	as       holding   // its value
+	asking   int      // acquires that are under way
+	doubtful bool     // a transaction that takes the lock may be executed later,
+	doubt    Revision // as long as this is the process's void
+	at       found    // the lock with this hold, as it was last known; zero: not known to be ours
+	as       held
 	until    time.Time // when its lease ends at the latest
 	ending   bool      // its release has begun
 	timer    *time.Timer
@@ -31,26 +32,28 @@ type hold struct {
 
 // expect notes an owner before the first transaction that can make it a holder. known says
 // that it is a holder.
-func (s *Store) expect(key, owner string, lease time.Duration) (h *hold, known bool) {
+func (s *Store) expect(key, owner string, kind driver.Kind, lease time.Duration) (h *hold, known bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if h = s.holds[owner]; h != nil && h.key == key {
 		h.asking++
-		return h, h.at != Revision{}
+		return h, h.at.lock.There()
 	}
 	now := s.now()
-	h = &hold{key: key, owner: owner, lease: lease, until: now.Add(lease), asking: 1, keeping: make(chan struct{}, 1)}
+	h = &hold{key: key, owner: owner, kind: kind, lease: lease, until: now.Add(lease), asking: 1, keeping: make(chan struct{}, 1)}
 	h.timer = time.AfterFunc(lease, func() { s.background(func() { s.lapse(h) }) })
 	s.holds[owner] = h
 	return h, false
 }
 
 // own notes that a hold has its lock.
-func (s *Store) own(h *hold, at Revision, as holding) {
+func (s *Store) own(h *hold, at found, as held) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	h.at, h.as = at, as
-	h.lease = max(h.lease, as.lease)
+	if at.lock.Revision.Number >= h.at.lock.Revision.Number { // else the answer came late
+		h.at, h.as = at, as
+	}
+	h.lease = max(h.lease, as.lease())
 }
 
 // doubt notes that a transaction of unknown outcome may take the lock as long as the
@@ -118,17 +121,17 @@ func (s *Store) drop(h *hold) {
 // extend is called before a renewal is sent. It returns the hold, unless there is none that
 // has its lock, or its end has begun: a renewal must not be confirmed while the release is
 // on its way.
-func (s *Store) extend(r driver.Renewal) (h *hold, at Revision, as holding) {
+func (s *Store) extend(r driver.Renewal) (h *hold, as held) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	h = s.holds[r.Owner]
-	if h == nil || h.ending || h.key != r.Key || h.at == (Revision{}) {
-		return nil, at, as
+	if h == nil || h.ending || h.key != r.Key || !h.at.lock.There() {
+		return nil, as
 	}
 	if end := s.now().Add(max(whole(r.TTL), h.lease)); r.TTL > 0 && end.After(h.until) {
 		h.until = end
 	}
-	return h, h.at, h.as
+	return h, h.as
 }
 
 // lapse ends a hold that was not renewed for its lease: the beat of the process would keep
@@ -152,7 +155,7 @@ func (s *Store) lapse(h *hold) {
 	}
 	h.ending = true
 	s.mu.Unlock()
-	_, err := s.release(driver.ReleaseRequest{Key: h.key, Owner: h.owner, Deadline: time.Now().Add(patience * s.wait())})
+	_, err := s.release(driver.ReleaseRequest{Key: h.key, Owner: h.owner, Kind: h.kind, Deadline: time.Now().Add(patience * s.wait())}, true)
 	if isOutcome(err) {
 		return
 	}
@@ -162,15 +165,4 @@ func (s *Store) lapse(h *hold) {
 	if s.holds[h.owner] == h {
 		h.timer.Reset(min(max(h.lease/3, lastPause), 10*time.Second))
 	}
-}
-
-// remains is for how long a lock stays that this process holds, if it does.
-func (s *Store) remains(other holding) (left time.Duration, mine bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	h := s.holds[other.owner]
-	if h == nil || other.process != s.process {
-		return 0, false
-	}
-	return max(h.until.Sub(s.now()), 2*firstPause), true
 }

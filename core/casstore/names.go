@@ -1,32 +1,33 @@
 package casstore
 
 import (
-	"cmp"
+	"encoding/json"
+	"errors"
 	"fmt"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/interlock-go/interlock/core/driver"
+	"github.com/interlock-go/interlock/core/driver/keystate"
 )
 
 // layout names the entries of a store:
 //
-//	{prefix}/{key}/lock              the holder; see [holding]
-//	{prefix}/{key}/lock/{locker}     a locker that waits
+//	{prefix}/{key}/lock              the holders, and the rules' record; see [value]
+//	{prefix}/{key}/line              the lockers that wait; see [line]
 //	{prefix}/{key}/held/{owner}      is there while the owner holds the lock; see [Store.Held]
 //	{prefix}/:beat/{process}/{ms}    the sign of life of a process, for locks of one lease
 //	{prefix}/:void/{process}         changes when transactions of a process become void
+//	{prefix}/:call/{process}/{key}   says that the turn of a locker of the process has come; see [call]
 //
-// Keys and lockers are escaped, so that no key begins with a colon.
+// Keys are escaped, so that no key begins with a colon.
 type layout struct{ prefix string }
 
-func (l layout) lock(key string) string  { return l.key(key) + "lock" }
-func (l layout) queue(key string) string { return l.lock(key) + "/" }
-func (l layout) waiter(key, locker string) string {
-	return l.queue(key) + escape(locker)
-}
+func (l layout) lock(key string) string { return l.key(key) + "lock" }
+func (l layout) line(key string) string { return l.key(key) + "line" }
 
 func (l layout) held(key, owner string) string { return l.key(key) + "held/" + escape(owner) }
 
@@ -40,6 +41,10 @@ func (l layout) beat(process string, lease time.Duration) string {
 func (l layout) beats() string              { return l.prefix + "/:beat/" }
 func (l layout) void(process string) string { return l.voids() + process }
 func (l layout) voids() string              { return l.prefix + "/:void/" }
+
+func (l layout) call(process, key string) string { return l.calls(process) + escape(key) }
+func (l layout) calls(process string) string     { return l.allCalls() + process + "/" }
+func (l layout) allCalls() string                { return l.prefix + "/:call/" }
 
 // all is the beginning of the names of all entries.
 func (l layout) all() string { return l.prefix + "/" }
@@ -67,82 +72,42 @@ func unescape(part string) (string, bool) {
 	if part == "%" {
 		return "", true
 	}
-	var out strings.Builder
-	for i := 0; i < len(part); i++ {
-		c := part[i]
-		if c == '%' {
-			if i+2 >= len(part) {
-				return "", false
-			}
-			n, err := strconv.ParseUint(part[i+1:i+3], 16, 8)
-			if err != nil {
-				return "", false
-			}
-			c, i = byte(n), i+2
-		}
-		out.WriteByte(c)
-	}
-	return out.String(), true
+	text, err := url.PathUnescape(part)
+	return text, err == nil
 }
 
-// holding is the value of a lock.
-type holding struct {
-	owner   string
-	lease   time.Duration
-	process string // the holder lives while the beat of this process changes
-	granted int64  // the number of the revision of the grant; zero: the entry's own
-	rest    string // the lockers that waited when it was granted, separated by commas
-	kept    bool   // there is an entry for [Store.Held], which ends with the hold
+// value is the value of a lock. It has the instants of the record as if it had been written at the
+// instant [written], and no ends of leases: each store finds these out by its own clock.
+type value struct {
+	Holds []held          `json:"holds,omitempty"`
+	Gone  int64           `json:"gone,omitempty"` // the lockers up to this number wait no more
+	Lock  json.RawMessage `json:"lock"`           // see [keystate.Record.AppendText]
 }
 
-// format begins each value of a lock, so that a later layout can be distinguished from
-// this one.
-const format = "1"
+// written is when a value was written, to the instants in it.
+var written = time.Unix(1<<30, 0)
 
-func (h holding) String() string {
-	words := []string{
-		format, escape(h.owner), strconv.FormatInt(h.lease.Milliseconds(), 10), h.process,
-		strconv.FormatInt(h.granted, 10), escape(h.rest),
-	}
-	if h.kept {
-		words = append(words, keptWord)
-	}
-	return strings.Join(words, " ")
+// held is a holder of a lock.
+type held struct {
+	Owner   string `json:"owner"`
+	Process string `json:"process"` // the holder lives while the beat of this process changes
+	Lease   int64  `json:"ms"`
+	Granted int64  `json:"granted,omitempty"` // the number of the revision of the grant; zero: the entry's own
+	Kept    bool   `json:"kept,omitempty"`    // there is an entry for [Store.Held], which ends with the hold
 }
-
-// keptWord ends the value of a lock that has an entry for [Store.Held].
-const keptWord = "held"
 
 // ends returns the operations that go with the end of a hold.
-func (h holding) ends(l layout, key string) []Op {
-	if !h.kept {
+func (h held) ends(l layout, key string) []Op {
+	if !h.Kept {
 		return nil
 	}
-	return []Op{{Name: l.held(key, h.owner), Delete: true}}
+	return []Op{{Name: l.held(key, h.Owner), Delete: true}}
 }
 
-// holder reads the value of a lock.
-func holder(lock Entry) (h holding, err error) {
-	value, kept := strings.CutSuffix(lock.Value, " "+keptWord)
-	if fields := strings.Split(value, " "); len(fields) == 6 && fields[0] == format {
-		owner, known := unescape(fields[1])
-		lease, wrong := strconv.ParseInt(fields[2], 10, 64)
-		granted, unknown := strconv.ParseInt(fields[4], 10, 64)
-		rest, listed := unescape(fields[5])
-		if known && listed && wrong == nil && unknown == nil && lease > 0 {
-			if granted == 0 {
-				granted = lock.Revision.Number
-			}
-			return holding{
-				owner: owner, lease: time.Duration(lease) * time.Millisecond, process: fields[3], granted: granted, rest: rest, kept: kept,
-			}, nil
-		}
-	}
-	return h, fmt.Errorf("%w: %s has the value %.100q", driver.ErrKeyOccupied, lock.Name, lock.Value)
-}
+func (h held) lease() time.Duration { return time.Duration(h.Lease) * time.Millisecond }
 
 // token is the fencing token of a grant. There is room for more until the next one.
-func (h holding) token() int64 { return leastToken + h.granted*tokens }
+func (h held) token() int64 { return leastToken + h.Granted*tokens }
 
 const (
 	// tokens is how many fencing tokens a grant has: its own, and others for the hand-overs
@@ -154,27 +119,42 @@ const (
 	leastToken = 1 << 52
 )
 
-// line is the list of the lockers that wait for a lock: first the lockers that it was granted
-// with, then the lockers that were entered since. An entry from before the grant is of a
-// locker that was passed over, or has left.
-func (h holding) line(queue string, entries []Entry) []string {
-	var line []string
-	if h.rest != "" {
-		line = strings.Split(h.rest, ",")
-	}
-	ordered := slices.SortedFunc(slices.Values(entries), func(a, b Entry) int {
-		return cmp.Compare(a.Revision.Number, b.Revision.Number)
-	})
-	for _, e := range ordered {
-		if name := nameIn(queue, e); name != "" && e.Revision.Number > h.granted && !slices.Contains(line, name) {
-			line = append(line, name)
-		}
-	}
-	return line
+// occupied is the error for an entry with a value of something else.
+func occupied(e Entry, why error) error {
+	return fmt.Errorf("%w: %s has the value %.100q: %w", driver.ErrKeyOccupied, e.Name, e.Value, why)
 }
 
-// nameIn is the locker of an entry of a queue; empty if the entry is not of this package.
-func nameIn(queue string, e Entry) string {
-	name, _ := unescape(strings.TrimPrefix(e.Name, queue))
-	return name
+// read reads the value of a lock that is there.
+func (v *value) read(lock Entry) (record keystate.Record, err error) {
+	if err = json.Unmarshal([]byte(lock.Value), v); err == nil {
+		err = record.UnmarshalText(v.Lock)
+	}
+	if err == nil && slices.ContainsFunc(v.Holds, func(h held) bool { return h.Lease <= 0 }) {
+		err = errors.New("a lease of nothing")
+	}
+	if err != nil {
+		return record, occupied(lock, err)
+	}
+	for i := range v.Holds {
+		if v.Holds[i].Granted == 0 {
+			v.Holds[i].Granted = lock.Revision.Number
+		}
+	}
+	return record, nil
+}
+
+// holderIn returns a holder of a lock, if it is there and has the value of one.
+func holderIn(lock Entry, owner string) (h held, ok bool, err error) {
+	var v value
+	if !lock.There() {
+		return h, false, nil
+	}
+	if _, err = v.read(lock); err != nil {
+		return h, false, err
+	}
+	i := slices.IndexFunc(v.Holds, func(h held) bool { return h.Owner == owner })
+	if i < 0 {
+		return h, false, nil
+	}
+	return v.Holds[i], true, nil
 }

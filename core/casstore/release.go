@@ -3,10 +3,10 @@ package casstore
 import (
 	"context"
 	"errors"
-	"strings"
 	"time"
 
 	"github.com/interlock-go/interlock/core/driver"
+	"github.com/interlock-go/interlock/core/driver/keystate"
 )
 
 // Release implements [driver.Store].
@@ -17,7 +17,7 @@ func (s *Store) Release(_ context.Context, ask driver.ReleaseRequest) (waiting d
 	}
 	done := make(chan outcome, 1)
 	if !s.background(func() {
-		waiting, err := s.release(ask)
+		waiting, err := s.release(ask, false)
 		done <- outcome{waiting, err}
 	}) {
 		return "", errClosed
@@ -36,30 +36,30 @@ type parting struct {
 	ask  driver.ReleaseRequest
 	hold *hold // nil: the store does not know the owner
 
-	at   Revision // of the lock; zero: it is not known to be ours
-	as   holding
-	void bool  // a transaction that takes the lock may come yet: it must fail
-	why  error // the server refuses what writes: nothing is written, only deleted
+	at     found // the lock with the hold; zero: it is not known to be ours
+	lapsed bool  // its lease has ended
+	void   bool  // a transaction that takes the lock may come yet: it must fail
+	why    error // the server refuses what writes: nothing is written, only deleted
 }
 
 // release gives a lock up. No request that was sent before gives the owner the lock later:
 // a transaction that may still take it is made to fail.
-func (s *Store) release(ask driver.ReleaseRequest) (waiting driver.Waiters, err error) {
-	p := &parting{Store: s, tries: tries{store: s, deadline: ask.Deadline}, ask: ask}
+func (s *Store) release(ask driver.ReleaseRequest, lapsed bool) (waiting driver.Waiters, err error) {
+	p := &parting{Store: s, tries: tries{store: s, deadline: ask.Deadline}, ask: ask, lapsed: lapsed}
 	if ask.Deadline.IsZero() {
 		p.deadline = time.Now().Add(patience * s.wait())
 	}
 	s.mu.Lock()
 	if h := s.holds[ask.Owner]; h != nil && h.key == ask.Key {
 		h.ending = true
-		p.hold, p.at, p.as = h, h.at, h.as
+		p.hold, p.at = h, h.at
 		// Where the void has changed since, a transaction from before fails anyway.
 		p.void = h.asking > 0 || h.doubtful && h.doubt == s.void
 	}
 	s.mu.Unlock()
 	again := true
 	for again {
-		if p.at != (Revision{}) {
+		if p.at.lock.There() {
 			waiting, again, err = p.giveUp()
 		} else {
 			again, err = p.forbid()
@@ -79,39 +79,53 @@ func (s *Store) release(ask driver.ReleaseRequest) (waiting driver.Waiters, err 
 	return waiting, err
 }
 
-// giveUp deletes the lock that is ours.
+// giveUp writes the lock without the hold that is ours.
 func (p *parting) giveUp() (waiting driver.Waiters, again bool, err error) {
-	name, queue := p.names.lock(p.ask.Key), p.names.queue(p.ask.Key)
-	txn := Txn{
-		If: []Condition{{name, p.at}}, Then: append(p.voiding(), Op{Name: name, Delete: true}),
-		List: []Range{{Prefix: queue}}, Else: []string{name},
+	v, err := p.open(p.ask.Key, p.at, p.now())
+	if err != nil {
+		return "", false, err
 	}
-	txn.Then = append(txn.Then, p.as.ends(p.names, p.ask.Key)...)
-	own := string(p.ask.Waiter.Exclusive())
-	if own != "" && p.why == nil {
-		txn.Then = append(txn.Then, Op{Name: p.names.waiter(p.ask.Key, own), Value: p.process})
-		p.enters(p.ask.Key, own)
+	var notices keystate.Notices
+	if p.lapsed && p.ask.Kind.Place() { // as others see it: no locker is called, and those that wait ask soon
+		v.rec.SetEnds(func(owner string) time.Time {
+			return map[bool]time.Time{true: v.now, false: v.signs[owner].ends}[owner == p.ask.Owner]
+		})
+		v.rec.At(v.now)
+	} else {
+		ask := p.ask
+		ask.Token = 0 // tokens grow with the revisions of the server
+		if waiting, notices, err = v.rec.Release(ask, func(string) bool { return false }, v.now); err != nil {
+			return "", false, err
+		}
 	}
-	answer, _, again, err := p.send(txn)
+	txn := v.write(notices, held{}, false)
+	switch {
+	case p.why == nil:
+	case len(v.rec.Owners()) > 0: // the hold cannot be taken out of those of others
+		return "", false, p.why
+	default: // the lockers that wait ask again after a time
+		mine, _ := v.hold(p.ask.Owner)
+		txn.Then = append([]Op{{Name: p.names.lock(p.ask.Key), Delete: true}}, mine.ends(p.names, p.ask.Key)...)
+	}
+	txn.Then = append(p.voiding(), txn.Then...)
+	if p.ask.Waiter != "" {
+		p.lists(p.ask.Key, p.ask.Waiter, true)
+	}
+	txn.Else = []string{p.names.lock(p.ask.Key), p.names.line(p.ask.Key)}
+	answer, received, again, err := p.send(txn)
 	if err != nil {
 		return "", p.barely(err) || again, err
 	}
-	if answer.Done {
-		p.voided(answer)
-		if n := len(answer.Written); txn.Then[n-1].Name == p.names.waiter(p.ask.Key, own) {
-			p.entered(p.ask.Key, own, answer.Written[n-1])
-		}
-		p.tidy(queue, answer.Lists[0])
-		if line := p.as.line(queue, answer.Lists[0]); len(line) > 1 || len(line) == 1 && line[0] != own {
-			waiting = driver.Waiters(strings.Join(line, ","))
-		}
-		if p.void {
-			return waiting, false, p.why // the lock is free, but a late transaction could take it
-		}
-		return waiting, false, nil
+	if !answer.Done {
+		again, err = p.look(answer.Read)
+		return "", again, err
 	}
-	again, err = p.look(answer.Read[0])
-	return "", again, err
+	p.voided(answer)
+	p.noteWritten(v, txn, answer, received)
+	if p.void {
+		return waiting, false, p.why // the lock is free, but a late transaction could take it
+	}
+	return waiting, false, nil
 }
 
 // barely has the release go on without its writes: a server that has no space still
@@ -128,28 +142,26 @@ func (p *parting) barely(err error) bool {
 
 // forbid sees to it that an owner gets no lock later, and looks whether it has one.
 func (p *parting) forbid() (again bool, err error) {
-	answer, _, again, err := p.send(Txn{Then: p.voiding(), Read: []string{p.names.lock(p.ask.Key)}})
+	answer, _, again, err := p.send(Txn{Then: p.voiding(), Read: []string{p.names.lock(p.ask.Key), p.names.line(p.ask.Key)}})
 	if err != nil {
 		return p.barely(err) || again, err
 	}
 	p.voided(answer)
-	return p.look(answer.Read[0])
+	return p.look(answer.Read)
 }
 
 // look notes the present state of the lock. If the owner does not have it, and cannot get it,
 // that is the outcome.
-func (p *parting) look(lock Entry) (again bool, err error) {
-	p.at = Revision{}
-	if lock.There() {
-		if other, err := holder(lock); err == nil && other.owner == p.ask.Owner {
-			p.at, p.as = lock.Revision, other // a transaction of unknown outcome has written it
-			return true, nil
-		}
+func (p *parting) look(read []Entry) (again bool, err error) {
+	p.at = found{}
+	if _, ours, err := holderIn(read[0], p.ask.Owner); err == nil && ours {
+		p.at = found{read[0], read[1]} // others have come, or a transaction of unknown outcome has written it
+		return true, nil
 	}
 	switch {
 	case p.void:
 		return p.why == nil, p.why
-	case lock.There():
+	case read[0].There():
 		return false, driver.ErrTakenOver
 	}
 	return false, driver.ErrDeleted
@@ -169,23 +181,5 @@ func (p *parting) voided(answer Answer) {
 	if p.void && p.why == nil {
 		p.sawVoid(Revision{}, answer.Written[0])
 		p.void = false
-	}
-}
-
-// tidy deletes, in the background, the names of lockers that have left the list of a lock
-// before it was granted.
-func (p *parting) tidy(queue string, entries []Entry) {
-	var txn Txn
-	for _, e := range entries {
-		if len(txn.If) < batch && e.Revision.Number < p.as.granted && !p.waits(p.ask.Key, nameIn(queue, e)) {
-			txn.If = append(txn.If, Condition{e.Name, e.Revision})
-			txn.Then = append(txn.Then, Op{Name: e.Name, Delete: true})
-		}
-	}
-	if len(txn.If) > 0 {
-		p.background(func() {
-			t := tries{store: p.Store, deadline: time.Now().Add(p.wait())}
-			_, _, _, _ = t.send(txn) // if a locker has come back, all of them stay until the next release
-		})
 	}
 }

@@ -3,6 +3,7 @@ package casstore
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
@@ -18,8 +19,7 @@ type renewal struct {
 	driver.Renewal
 	index int
 	hold  *hold
-	at    Revision
-	as    holding
+	as    held
 }
 
 // Renew implements [driver.Store]. Leases of one length are renewed together: the process
@@ -31,14 +31,14 @@ func (s *Store) Renew(ctx context.Context, leases []driver.Renewal, done func(i 
 	var longer []renewal
 	for i, r := range leases {
 		one := renewal{Renewal: r, index: i}
-		one.hold, one.at, one.as = s.extend(r)
+		one.hold, one.as = s.extend(r)
 		switch {
 		case one.hold == nil || r.TTL <= 0:
 			groups[0] = append(groups[0], one)
-		case whole(r.TTL) > one.as.lease:
+		case whole(r.TTL) > one.as.lease():
 			longer = append(longer, one)
 		default:
-			groups[one.as.lease] = append(groups[one.as.lease], one)
+			groups[one.as.lease()] = append(groups[one.as.lease()], one)
 		}
 	}
 	var all sync.WaitGroup
@@ -63,8 +63,7 @@ func (s *Store) confirm(ctx context.Context, lease time.Duration, some []renewal
 		txn.Then = []Op{s.sign(lease)}
 	}
 	for _, r := range some {
-		txn.Read = append(txn.Read, s.names.lock(r.Key))
-		txn.List = append(txn.List, Range{Prefix: s.names.queue(r.Key)})
+		txn.Read = append(txn.Read, s.names.lock(r.Key), s.names.line(r.Key))
 	}
 	answer, err := s.persist(ctx, txn)
 	if n := len(some); errors.Is(err, ErrRefused) && n > 1 {
@@ -82,59 +81,65 @@ func (s *Store) confirm(ctx context.Context, lease time.Duration, some []renewal
 			done(r.index, false, err)
 			continue
 		}
-		contended, _, err := s.judge(r, answer.Read[i], answer.Lists[i])
+		contended, err := s.judge(r, found{answer.Read[2*i], answer.Read[2*i+1]})
 		done(r.index, contended, err)
 	}
 }
 
 // judge says what a lock that was read means for its owner.
-func (s *Store) judge(r renewal, lock Entry, queue []Entry) (contended bool, as holding, err error) {
-	if !lock.There() {
-		return false, as, driver.ErrDeleted
-	}
-	switch as, err = holder(lock); {
+func (s *Store) judge(r renewal, at found) (contended bool, err error) {
+	as, ours, err := holderIn(at.lock, r.Owner)
+	switch {
 	case err != nil:
-		return false, as, err
-	case as.owner != r.Owner:
-		return false, as, driver.ErrTakenOver
+		return false, err
+	case !at.lock.There():
+		return false, driver.ErrDeleted
+	case !ours && r.Kind.Place(): // another owner of a place is not in its way
+		return false, driver.ErrDeleted
+	case !ours:
+		return false, driver.ErrTakenOver
 	case r.hold == nil:
-		return false, as, driver.ErrDeleted // its lease has ended, and its release is under way
+		return false, driver.ErrDeleted // its lease has ended, and its release is under way
 	}
-	return len(as.line(s.names.queue(r.Key), queue)) > 0, as, nil
+	s.own(r.hold, at, as)
+	v, err := s.open(r.Key, at, time.Time{})
+	return err == nil && v.waits(), err
 }
 
 // lengthen writes a lock anew with a longer lease.
-func (s *Store) lengthen(ctx context.Context, r renewal, done func(int, bool, error)) {
+func (s *Store) lengthen(ctx context.Context, r renewal, done func(i int, contended bool, err error)) {
 	lease := whole(r.TTL)
-	name, queue := s.names.lock(r.Key), s.names.queue(r.Key)
 	for {
-		to := r.as
-		to.lease = lease
+		s.mu.Lock()
+		at := r.hold.at
+		s.mu.Unlock()
+		v, err := s.open(r.Key, at, time.Time{})
+		if err != nil {
+			done(r.index, false, err)
+			return
+		}
+		i := slices.IndexFunc(v.holds, func(h held) bool { return h.Owner == r.Owner })
+		holds := slices.Clone(v.holds)
+		holds[i].Lease = max(holds[i].Lease, lease.Milliseconds())
+		lock := s.names.lock(r.Key)
+		read := []string{lock, s.names.line(r.Key)}
 		answer, err := s.persist(ctx, Txn{
-			If:   []Condition{{name, r.at}},
-			Then: []Op{{Name: name, Value: to.String()}, s.sign(lease)},
-			Read: []string{name},
-			List: []Range{{Prefix: queue}},
-			Else: []string{name},
+			If:   []Condition{{lock, at.lock.Revision}},
+			Then: []Op{{Name: lock, Value: v.value(holds, v.gone)}, s.sign(lease)},
+			Read: read, Else: read,
 		})
 		if err != nil {
 			done(r.index, false, err)
 			return
 		}
-		var waiting []Entry
-		if answer.Done {
-			waiting = answer.Lists[0]
-		}
-		contended, now, err := s.judge(r, answer.Read[0], waiting)
-		if err == nil {
-			s.own(r.hold, answer.Read[0].Revision, now)
-		}
-		if err != nil || now.lease >= lease && answer.Done {
+		now := found{answer.Read[0], answer.Read[1]}
+		contended, err := s.judge(r, now)
+		if as, _, _ := holderIn(now.lock, r.Owner); err != nil || as.lease() >= lease && answer.Done {
 			s.wrote(lease)
 			done(r.index, contended, err)
 			return
 		}
-		r.at, r.as = answer.Read[0].Revision, now // an earlier renewal of unknown outcome was executed
+		// Others have written it, or an earlier renewal of unknown outcome was executed.
 	}
 }
 

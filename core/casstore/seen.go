@@ -23,36 +23,75 @@ type sighting struct {
 	revision Revision
 	at       time.Time
 	changed  bool      // it was seen at another revision before
-	beat     string    // of a lock: the name of its holder's beat
 	used     time.Time // when a caller asked for it last
 	lease    time.Duration
+
+	// Of a lock:
+	found found
+	holds map[string]time.Time // when each holder was seen first
 }
 
+// found is what an answer showed of a key.
+type found struct{ lock, line Entry }
+
 // sightings are the last known entries of other processes. A lock is theirs for as long as
-// it, or the beat of its holder, changes.
+// it shows them, and the beat of the holder changes.
 type sightings struct {
 	locks   map[string]*sighting // by key
 	beats   map[string]*sighting // by name
 	pruneAt int
 }
 
-// sawLock notes that a key's lock had a revision when something was received.
-func (s *Store) sawLock(key string, at Revision, as holding, received time.Time) {
+// sawLock notes that a key was found so when something was received. It returns since when the lock is
+// known to be as it is, and since when each holder holds it.
+func (s *Store) sawLock(key string, at found, holds []held, received time.Time) (base time.Time, since map[string]time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.seen.locks)+len(s.seen.beats) >= s.seen.pruneAt {
 		s.seen.prune(received)
 	}
-	beat := s.names.beat(as.process, as.lease)
-	lock := s.seen.locks[key]
-	if lock == nil || lock.revision.Number < at.Number { // else a member that lags has returned it
-		s.seen.locks[key] = &sighting{revision: at, at: received, beat: beat, used: received, lease: as.lease}
-	} else {
-		lock.used = received
+	now := &sighting{revision: at.lock.Revision, at: received, used: received, found: at, holds: map[string]time.Time{}}
+	last := s.seen.locks[key]
+	if last == nil {
+		last = &sighting{revision: now.revision, at: received}
 	}
-	if s.seen.beats[beat] != nil {
-		s.seen.beats[beat].used = received
+	if last.revision == now.revision {
+		now.at = last.at
 	}
+	for _, h := range holds {
+		if now.holds[h.Owner] = received; !last.holds[h.Owner].IsZero() {
+			now.holds[h.Owner] = last.holds[h.Owner]
+		}
+		now.lease = max(now.lease, h.lease())
+		if beat := s.seen.beats[s.names.beat(h.Process, h.lease())]; beat != nil {
+			beat.used, beat.lease = received, h.lease()
+		}
+	}
+	if !at.lock.There() || at.lock.Revision.Number >= last.revision.Number { // else it comes from an answer that came late
+		s.seen.locks[key] = now
+	}
+	return now.at, now.holds // they are not changed any more
+}
+
+// remembered returns what sawLock has returned about a lock; nothing if that was another revision.
+func (s *Store) remembered(key string, lock Entry) (base time.Time, since map[string]time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if last := s.seen.locks[key]; last != nil && last.revision == lock.Revision {
+		return last.at, last.holds
+	}
+	return s.now(), nil
+}
+
+// wroteLock notes what this process has written. A key without holders and lockers is forgotten.
+func (s *Store) wroteLock(key string, at found, holds []held, received time.Time) {
+	if at.lock.There() {
+		s.sawLock(key, at, holds, received)
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.seen.locks, key)
 }
 
 // sawBeat notes that a beat had a revision, or was not there, when something was received.
@@ -68,55 +107,60 @@ func (s *Store) sawBeat(name string, at Revision, received time.Time) {
 	}
 }
 
-// lastBeat is the name of the beat that is to be read with a key's lock; empty if the lock
-// was not seen lately.
-func (s *Store) lastBeat(key string) string {
+// lastSeen is what was found of a key last.
+func (s *Store) lastSeen(key string) (at found) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if lock := s.seen.locks[key]; lock != nil {
-		return lock.beat
+		return lock.found
 	}
-	return ""
+	return at
 }
 
-// lastLock is the revision of a key's lock that was seen last.
-func (s *Store) lastLock(key string) Revision {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if lock := s.seen.locks[key]; lock != nil {
-		return lock.revision
-	}
-	return Revision{}
+// sign is what a store knows about a holder.
+type sign struct {
+	mine  bool
+	ends  time.Time // when others may take its hold, if neither the lock nor the beat changes
+	beat  Condition // says that the beat has not changed
+	known bool      // the beat has been looked at
+	alive bool      // and has changed since
+	stood time.Duration
 }
 
-// silent returns for how long a lock must still be silent before it can be taken over: its
-// revision and its holder's beat have to stay as they are for the lease, and for what two
-// clocks may differ. last is the beat that must not have changed.
-func (s *Store) silent(key string, at Revision, beatName string, lease time.Duration) (left time.Duration, last Revision) {
+// signOf says what is known about a holder. Others may take its hold when the lock has shown the hold, and
+// the beat has stayed as it is, for the lease and what two clocks may differ.
+func (s *Store) signOf(h held, since, now time.Time) (g sign) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	lock, beat := s.seen.locks[key], s.seen.beats[beatName]
-	if lock == nil || beat == nil || lock.revision != at {
-		return lease, last // it has changed under way
+	name := s.names.beat(h.Process, h.lease())
+	g.beat.Name, g.stood = name, now.Sub(since)
+	if h.Process == s.process { // the store gives it up itself
+		g.mine, g.ends = true, now.Add(2*firstPause)
+		if own := s.holds[h.Owner]; own != nil && own.until.After(g.ends) {
+			g.ends = own.until
+		}
+		return g
 	}
-	since := lock.at
-	if beat.at.After(since) {
-		since = beat.at
+	if beat := s.seen.beats[name]; beat == nil {
+		since = now
+	} else {
+		g.known, g.alive, g.beat.Revision = true, beat.changed, beat.revision
+		if beat.at.After(since) {
+			since = beat.at
+		}
 	}
-	return lease + clock.Drift(lease) - s.now().Sub(since), beat.revision
+	g.ends = since.Add(h.lease() + clock.Drift(h.lease()))
+	return g
 }
 
 // stranger says for how long a caller must wait to know whether the holder lives, if the store
 // has seen no sign of life of it yet. It is empty once there was one.
-func (s *Store) stranger(key, beatName string, left time.Duration) string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	lock, beat := s.seen.locks[key], s.seen.beats[beatName]
-	if lock == nil || beat == nil || beat.changed {
+func (g sign) stranger(now time.Time) string {
+	if !g.known || g.alive {
 		return ""
 	}
 	return fmt.Sprintf("the store does not know whether the holder lives: a caller that waits for %v gets the lock of a dead one",
-		left.Round(time.Millisecond))
+		g.ends.Sub(now).Round(time.Millisecond))
 }
 
 // prune forgets what no caller asks for.

@@ -59,8 +59,17 @@ type Revision struct {
 	// was committed before, under any name. The lock makes its fencing token of it.
 	Number int64
 	// Version is for a server that compares something else than Number. The store
-	// hands it back as it came.
+	// hands it back as it came, or [AnyVersion].
 	Version int64
+}
+
+// AnyVersion is the Version in a condition of a store that knows the Number alone: from another
+// entry, which the same transaction wrote. The server compares the Number then.
+const AnyVersion = -1
+
+// Is reports whether a condition on this revision holds for an entry with the other one.
+func (r Revision) Is(other Revision) bool {
+	return r == other || r.Version == AnyVersion && r.Number == other.Number
 }
 
 // Entry is a value under a name.

@@ -66,6 +66,7 @@ type Store struct {
 	log     *slog.Logger
 	failing sync.Map     // what fails in the background -> *logs.Throttle
 	trip    atomic.Int64 // how long answers take, in ns; zero before the first
+	trips   clock.Trips  // and how long at the least
 
 	process string           // its name in the server
 	host    string           // for a human being who reads a beat
@@ -78,18 +79,21 @@ type Store struct {
 	mu          sync.Mutex
 	closed      bool
 	swept       bool                        // the sweep runs
+	answers     bool                        // the watch of calls runs
 	holds       map[string]*hold            // by owner
 	beaten      map[time.Duration]time.Time // the last beat written for locks of a lease
 	spent       map[time.Duration]bool      // beats that are to be deleted
 	void        Revision                    // of the process's void that was seen last
 	seen        sightings
-	queues      map[string]*queue     // by key: where this process waits, or watches
-	beatWatches map[string]*listening // by name
+	queues      map[string]*queue                  // by key: where this process waits, or watches
+	beatWatches map[string]*listening              // by name
+	passes      map[string]*lane                   // by key: requests that have collided
+	hints       map[string]func(key, owner string) // by the id of the locker
 }
 
 var (
-	_ driver.Store   = (*Store)(nil)
-	_ driver.Limited = (*Store)(nil)
+	_ driver.Store = (*Store)(nil)
+	_ driver.Turns = (*Store)(nil)
 )
 
 // New makes a store on a server. It sends nothing. It returns [driver.ErrConfig] if server
@@ -116,8 +120,8 @@ func New(server Server, opts ...Option) (*Store, error) {
 		server: server, names: layout{set.prefix}, timeout: set.timeout, log: logs.Aside(set.log),
 		process: hex.EncodeToString(id[:]), host: fmt.Sprintf("%s/%d", host, os.Getpid()), now: time.Now,
 		holds: map[string]*hold{}, beaten: map[time.Duration]time.Time{}, spent: map[time.Duration]bool{}, queues: map[string]*queue{},
-		beatWatches: map[string]*listening{},
-		seen:        sightings{locks: map[string]*sighting{}, beats: map[string]*sighting{}, pruneAt: pruneAt},
+		beatWatches: map[string]*listening{}, passes: map[string]*lane{}, hints: map[string]func(key, owner string){},
+		seen: sightings{locks: map[string]*sighting{}, beats: map[string]*sighting{}, pruneAt: pruneAt},
 	}
 	s.done, s.end = context.WithCancel(context.Background())
 	return s, nil
@@ -175,16 +179,6 @@ func (s *Store) background(f func()) bool {
 		s.work.Go(s.sweep)
 	}
 	return true
-}
-
-// Serves implements [driver.Limited]: the store has exclusive locks only, with leases of
-// any length.
-func (s *Store) Serves(h driver.Hold) error {
-	if h.Kind.Place() {
-		return fmt.Errorf("%w: this store keeps exclusive locks only: for shared locks and permits use package redisstore",
-			driver.ErrConfig)
-	}
-	return nil
 }
 
 // An error of package driver is joined with a second, separate error. It is the last, since

@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/interlock-go/interlock/core/driver/keystate"
 )
 
 const (
@@ -39,7 +41,6 @@ func (s *Store) sweep() {
 	for {
 		select {
 		case now := <-own.C:
-			s.abandoned(ownSweep)
 			s.forgetBeats(s.done)
 			if now.Before(next) {
 				continue
@@ -58,18 +59,20 @@ func (s *Store) sweep() {
 func (w *sweeper) once() error {
 	w.tries = tries{store: w.Store, deadline: time.Now().Add(dead / 8)}
 	w.gone, w.live = map[string]Entry{}, map[string]bool{}
-	found := map[string]*sighting{}
-	if err := w.each(w.names.voids(), func(e Entry) {
-		if found[e.Name] = w.note(e); w.now().Sub(found[e.Name].at) >= dead {
-			_ = w.remove(e, nil) // else the next sweep does
+	seen := map[string]*sighting{}
+	for _, prefix := range []string{w.names.voids(), w.names.allCalls()} {
+		if err := w.each(prefix, func(e Entry) {
+			if seen[e.Name] = w.note(e); w.now().Sub(seen[e.Name].at) >= dead {
+				_ = w.remove(e) // else the next sweep does
+			}
+		}); err != nil {
+			return err
 		}
-	}); err != nil {
-		return err
 	}
 	if err := w.each(w.names.beats(), func(e Entry) {
 		process, lease := w.beatOf(e.Name)
-		found[e.Name] = w.note(e)
-		if w.now().Sub(found[e.Name].at) >= max(dead, 2*lease) && process != w.process {
+		seen[e.Name] = w.note(e)
+		if w.now().Sub(seen[e.Name].at) >= max(dead, 2*lease) && process != w.process {
 			w.gone[e.Name] = e
 		} else {
 			w.live[process] = true
@@ -77,15 +80,37 @@ func (w *sweeper) once() error {
 	}); err != nil {
 		return err
 	}
-	if w.seen = found; len(w.gone) == 0 {
+	if w.seen = seen; len(w.gone) == 0 {
 		return nil
 	}
 	var failed error // then the beats stay: the next sweep finds the entries by them
-	if err := w.each(w.names.all(), func(e Entry) { failed = errors.Join(failed, w.inherit(e)) }); err != nil || failed != nil {
+	last, at := "", found{}
+	next := func(key string) {
+		if name, ok := unescape(last); ok && last != "" {
+			failed = errors.Join(failed, w.inherit(name, at))
+		}
+		last, at = key, found{}
+	}
+	err := w.each(w.names.all(), func(e Entry) {
+		key, part, _ := strings.Cut(strings.TrimPrefix(e.Name, w.names.all()), "/")
+		if key != last {
+			next(key)
+		}
+		switch {
+		case strings.HasPrefix(key, ":"):
+			last = ""
+		case part == "lock":
+			at.lock = e
+		case part == "line":
+			at.line = e
+		}
+	})
+	next("")
+	if err != nil || failed != nil {
 		return errors.Join(err, failed)
 	}
 	for _, beat := range w.gone {
-		failed = errors.Join(failed, w.remove(beat, nil))
+		failed = errors.Join(failed, w.remove(beat))
 	}
 	return failed
 }
@@ -98,30 +123,54 @@ func (w *sweeper) note(e Entry) *sighting {
 	return &sighting{revision: e.Revision, at: w.now()}
 }
 
-// inherit deletes an entry of a dead process, if it is a lock or a place in a list.
-func (w *sweeper) inherit(e Entry) error {
-	switch key, part, _ := strings.Cut(strings.TrimPrefix(e.Name, w.names.all()), "/"); {
-	case strings.HasPrefix(key, ":"):
-	case part == "lock":
-		as, err := holder(e)
-		if beat, gone := w.gone[w.names.beat(as.process, as.lease)]; err == nil && gone {
-			name, _ := unescape(key)
-			return w.remove(e, as.ends(w.names, name), Condition{beat.Name, beat.Revision})
-		}
-	case !w.live[e.Value]:
-		for name := range w.gone {
-			if process, _ := w.beatOf(name); process == e.Value {
-				return w.remove(e, nil)
-			}
+// died reports whether a process has died.
+func (w *sweeper) died(process string) bool {
+	for name := range w.gone {
+		if of, _ := w.beatOf(name); of == process {
+			return !w.live[process]
 		}
 	}
-	return nil
+	return false
 }
 
-// remove deletes an entry if it is as it was read, and also some others, and carries out other
-// operations with that. If not, the next sweep finds it.
-func (w *sweeper) remove(e Entry, with []Op, also ...Condition) error {
-	_, _, _, err := w.send(Txn{If: append(also, Condition{e.Name, e.Revision}), Then: append(with, Op{Name: e.Name, Delete: true})})
+// inherit takes dead processes out of a lock and its line.
+func (w *sweeper) inherit(key string, at found) error {
+	v, err := w.open(key, at, time.Time{})
+	if err != nil {
+		return nil // it is no lock, or of a later version
+	}
+	ends := map[string]time.Time{}
+	for _, h := range v.holds {
+		beat := w.gone[w.names.beat(h.Process, h.lease())]
+		if ends[h.Owner] = v.now.Add(dead); beat.There() {
+			ends[h.Owner] = v.now
+			v.signs[h.Owner] = sign{ends: v.now, beat: Condition{beat.Name, beat.Revision}}
+		}
+	}
+	var stay []listed
+	for _, l := range v.line.since(v.gone) {
+		if !w.died(l.Process) {
+			stay = append(stay, l)
+		}
+	}
+	v.rec.SetWaiting(names(stay))
+	v.rec.SetEnds(func(owner string) time.Time { return ends[owner] })
+	v.rec.At(v.now)
+	txn := v.write(keystate.Notices{}, held{}, false)
+	if len(txn.Then) == 0 && len(stay) == 0 && v.rec.Idle(v.now) && (at.lock.There() || at.line.There()) {
+		txn.If = []Condition{{w.names.lock(key), at.lock.Revision}, {w.names.line(key), at.line.Revision}}
+		txn.Then = []Op{{Name: w.names.lock(key), Delete: true}, {Name: w.names.line(key), Delete: true}}
+	}
+	if len(txn.Then) > 0 {
+		_, _, _, err = w.send(txn)
+	}
+	return err
+}
+
+// remove deletes an entry if it is as it was read, and another one is. If not, the next
+// sweep finds it.
+func (w *sweeper) remove(e Entry, also ...Condition) error {
+	_, _, _, err := w.send(Txn{If: append(also, Condition{e.Name, e.Revision}), Then: []Op{{Name: e.Name, Delete: true}}})
 	return err
 }
 

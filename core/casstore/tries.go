@@ -28,6 +28,7 @@ const (
 // took notes how long an answer took: at once if that is longer than the earlier note, and
 // else in part. A note that is left out by chance makes no difference.
 func (s *Store) took(d time.Duration) {
+	s.trips.Note(d)
 	trip := s.trip.Load()
 	s.trip.Store(max(int64(d), trip-(trip-int64(d))/8, 1))
 }
@@ -139,3 +140,31 @@ func (e silence) Error() string {
 
 // Is reports whether the error of the try is another one.
 func (e silence) Is(target error) bool { return errors.Is(e.err, target) }
+
+// oneByOne waits until no other request of this process for a key is in between: after one collision,
+// they would collide with each other. Many permits of a key come at once.
+func (s *Store) oneByOne(key string) (pass func()) {
+	s.mu.Lock()
+	l := s.passes[key]
+	if l == nil {
+		l = &lane{busy: make(chan struct{}, 1)}
+		s.passes[key] = l
+	}
+	l.users++
+	s.mu.Unlock()
+	l.busy <- struct{}{}
+	return func() {
+		<-l.busy
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if l.users--; l.users == 0 {
+			delete(s.passes, key)
+		}
+	}
+}
+
+// lane is a key with requests that go on one by one.
+type lane struct {
+	busy  chan struct{} // has room for one
+	users int           // guarded by the mutex of the store
+}

@@ -39,7 +39,7 @@ var layers = []layer{
 	},
 	{
 		"./core/casstore",
-		[]string{"./core/driver", "./core/internal/..."},
+		[]string{"./core/driver", "./core/driver/keystate", "./core/internal/..."},
 		"what stores on consensus systems share brings no client of one: the standard library only",
 	},
 	{

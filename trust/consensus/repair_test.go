@@ -43,9 +43,9 @@ func TestTheCommandsOfTheDocumentShowAndRepairLocksOnEtcd(t *testing.T) {
 		next <- got
 	}()
 	client := c.client()
-	const queue = "interlock/account%2F42/lock/"
+	const line = "interlock/account%2F42/line"
 	for listed := false; !listed; pause(10 * time.Millisecond) {
-		got, err := client.Get(ctx, queue, clientv3.WithPrefix())
+		got, err := client.Get(ctx, line)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -55,7 +55,7 @@ func TestTheCommandsOfTheDocumentShowAndRepairLocksOnEtcd(t *testing.T) {
 	if err != nil || len(lock.Kvs) != 1 {
 		t.Fatalf("%v, %v", lock, err)
 	}
-	process := strings.Fields(string(lock.Kvs[0].Value))[3]
+	process := regexp.MustCompile(`"process":"(.*?)"`).FindStringSubmatch(string(lock.Kvs[0].Value))[1]
 	revision := fmt.Sprint(lock.Kvs[0].ModRevision)
 
 	const condition = "interlock/account%2F42/held/owner" // of a holder that has called Held
@@ -69,7 +69,7 @@ func TestTheCommandsOfTheDocumentShowAndRepairLocksOnEtcd(t *testing.T) {
 	}
 	for _, part := range []string{
 		"interlock/account%2F42/lock\n", fmt.Sprintf("\"Value\" : %q\n", lock.Kvs[0].Value), "\"ModRevision\" : " + revision + "\n",
-		queue, "interlock/:beat/" + process + "/15000\n", host, fmt.Sprint(os.Getpid()),
+		line, "interlock/:beat/" + process + "/15000\n", host, fmt.Sprint(os.Getpid()),
 	} {
 		if !strings.Contains(shown, part) {
 			t.Errorf("%q is not shown in\n%s", part, shown)

@@ -51,6 +51,7 @@ var contract = []struct {
 	test func(s *suite)
 }{
 	{"a condition compares the revision", (*suite).comparesRevisions},
+	{"a condition can compare the number alone", (*suite).comparesNumbers},
 	{"a transaction is executed as a whole or not at all", (*suite).wholeOrNot},
 	{"without a condition operations are executed", (*suite).unconditional},
 	{"a condition can be about what is not written", (*suite).comparesOthers},
@@ -101,6 +102,27 @@ func (s *suite) commit(txn casstore.Txn) casstore.Answer {
 // at is the condition that an entry has a revision.
 func (s *suite) at(name string, at casstore.Revision) []casstore.Condition {
 	return []casstore.Condition{{Name: s.prefix + name, Revision: at}}
+}
+
+// comparesNumbers knows the number of an entry by another entry.
+func (s *suite) comparesNumbers() {
+	s.done(nil, s.put("a", "0"))
+	number := func(ops ...casstore.Op) casstore.Revision {
+		return casstore.Revision{Number: s.done(nil, ops...).Number, Version: casstore.AnyVersion}
+	}
+	first := number(s.put("b", "1"), s.put("a", "1"))
+	second := number(s.put("b", "2"), s.put("a", "2"))
+	if answer := s.commit(casstore.Txn{If: s.at("a", first), Then: []casstore.Op{s.put("a", "3")}}); answer.Done {
+		s.Error("a condition on an earlier number holds")
+	}
+	s.done(s.at("a", second), s.put("a", "4"))
+	if answer := s.commit(casstore.Txn{If: s.at("a", second), Then: []casstore.Op{s.put("a", "5")}}); answer.Done {
+		s.Error("a condition on a number holds a second time")
+	}
+	third := number(s.put("b", "3"), s.del("a"))
+	if answer := s.commit(casstore.Txn{If: s.at("a", third), Then: []casstore.Op{s.put("a", "6")}}); answer.Done {
+		s.Error("a condition on a number holds for an entry that is not there")
+	}
 }
 
 func (s *suite) put(name, value string) casstore.Op {

@@ -58,7 +58,7 @@ func (m *Memory) Commit(_ context.Context, txn casstore.Txn) (casstore.Answer, e
 	m.commits++
 	answer := casstore.Answer{Done: true}
 	for _, c := range txn.If {
-		answer.Done = answer.Done && m.entries[c.Name].Revision == c.Revision
+		answer.Done = answer.Done && c.Revision.Is(m.entries[c.Name].Revision)
 	}
 	reads := txn.Else
 	if answer.Done {

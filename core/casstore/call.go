@@ -1,0 +1,287 @@
+package casstore
+
+import (
+	"context"
+	"encoding/json"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/interlock-go/interlock/core/driver"
+)
+
+// call is the value of an entry that calls lockers of a process: their turn at a key has come. The
+// process watches its calls alone. So a release wakes no other process, however many wait.
+type call struct {
+	To   []driver.Waiter `json:"to"`
+	Next driver.Waiters  `json:"next"`
+	Now  int             `json:"now,omitempty"`
+	// Lock is the value of the lock, which the same transaction has written: so the locker that is called
+	// takes the lock without a look at it. Empty: another transaction has.
+	Lock string `json:"lock,omitempty"`
+}
+
+// queue is where this process waits for a key.
+type queue struct {
+	watchers []*watcher
+	listed   map[string]bool // the lockers of the process that are in line, or may be, by id
+	called   *call           // one of them was called, and has not come yet
+	at       int64           // the number of the revision of the call
+	beat     string
+	unfollow func() // ends the watch of that beat
+}
+
+// hintPart is behind the name of a call in the name of an entry that has hints for the lockers of a
+// process ([driver.Turns]): owners, separated by commas.
+const hintPart = "/hint"
+
+type watcher struct{ wake func(driver.Signal) }
+
+// queue returns the queue of a key. Called with the mutex held.
+func (s *Store) queue(key string) *queue {
+	q := s.queues[key]
+	if q == nil {
+		q = &queue{listed: map[string]bool{}}
+		s.queues[key] = q
+	}
+	return q
+}
+
+// calling is the operation that calls lockers of a process.
+func (v *view) calling(process string, c call) Op {
+	text, _ := json.Marshal(c) // it never fails for such a type
+	return Op{Name: v.names.call(process, v.key), Value: string(text)}
+}
+
+// lists notes whether a locker of this process may be in line.
+func (s *Store) lists(key string, waiter driver.Waiter, listed bool) {
+	if waiter == "" {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if listed {
+		s.queue(key).listed[waiter.ID()] = true
+		return
+	}
+	q := s.queues[key]
+	if q == nil {
+		return
+	}
+	delete(q.listed, waiter.ID())
+	if q.called != nil && slices.ContainsFunc(q.called.To, func(name driver.Waiter) bool { return name.ID() == waiter.ID() }) {
+		q.called = nil
+	}
+	s.leaves(key, q)
+}
+
+// leaves forgets a queue if no caller waits in it. Called with the mutex held.
+func (s *Store) leaves(key string, q *queue) {
+	if len(q.listed)+len(q.watchers) > 0 || s.queues[key] != q {
+		return
+	}
+	if q.unfollow != nil {
+		q.unfollow()
+	}
+	delete(s.queues, key)
+}
+
+// calledTo returns the lock to which a locker of this process was called; zero if none was.
+func (s *Store) calledTo(key string) (lock Entry) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	q := s.queues[key]
+	if q == nil || q.called == nil || q.called.Lock == "" {
+		return lock
+	}
+	return Entry{Name: s.names.lock(key), Value: q.called.Lock, Revision: Revision{Number: q.at, Version: AnyVersion}}
+}
+
+// Watch implements [driver.Store]. All watches of a store are one watch of the server. A locker in line
+// is called. Other callers are told at once to ask.
+func (s *Store) Watch(key string, _ time.Time, wake func(driver.Signal)) (stop func()) {
+	s.answerCalls()
+	w := &watcher{wake}
+	s.mu.Lock()
+	q := s.queue(key)
+	q.watchers = append(q.watchers, w)
+	called, listed := q.called, len(q.listed) > 0
+	s.mu.Unlock()
+	switch {
+	case called != nil:
+		wake(driver.Signal{Next: called.Next, Now: called.Now})
+	case !listed:
+		wake(driver.Signal{})
+	}
+	return sync.OnceFunc(func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		q.watchers = slices.DeleteFunc(q.watchers, func(other *watcher) bool { return other == w })
+		s.leaves(key, q)
+	})
+}
+
+// answerCalls begins the watch of the calls for this process, unless it runs.
+func (s *Store) answerCalls() {
+	s.mu.Lock()
+	runs := s.answers
+	s.answers = true
+	s.mu.Unlock()
+	if !runs {
+		s.background(func() {
+			s.watch(s.done, s.names.calls(s.process), s.called, func(err error) {
+				s.Warn("the watch of calls to waiting lockers has failed, and is begun again", err)
+				s.wakeAll()
+			})
+		})
+	}
+}
+
+// watch watches until ctx ends. Whenever the watch fails, something may have been missed.
+func (s *Store) watch(ctx context.Context, prefix string, report func(Change), failed func(error)) {
+	for pause := firstPause; ctx.Err() == nil; pause = min(2*pause, time.Second) {
+		err := s.server.Watch(ctx, prefix, func(changes []Change) {
+			pause = firstPause
+			for _, c := range changes {
+				if ctx.Err() == nil {
+					report(c)
+				}
+			}
+		})
+		if ctx.Err() != nil {
+			return
+		}
+		failed(err)
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+		}
+	}
+}
+
+// wakeAll has all that wait look again.
+func (s *Store) wakeAll() {
+	s.mu.Lock()
+	var all []*watcher
+	for _, q := range s.queues {
+		all = append(all, q.watchers...)
+	}
+	hints := slices.Collect(maps.Values(s.hints))
+	s.mu.Unlock()
+	for _, w := range all {
+		w.wake(driver.Signal{})
+	}
+	for _, hear := range hints {
+		hear("", "")
+	}
+}
+
+// hinted passes hints about owners on to their lockers.
+func (s *Store) hinted(key, owners string) {
+	for owner := range strings.SplitSeq(owners, ",") {
+		locker, _ := driver.IsAttentive(owner)
+		s.mu.Lock()
+		hear := s.hints[locker]
+		s.mu.Unlock()
+		if hear != nil {
+			hear(key, owner)
+		}
+	}
+}
+
+// called takes a call, or its end.
+func (s *Store) called(change Change) {
+	part, hint := strings.CutSuffix(strings.TrimPrefix(change.Name, s.names.calls(s.process)), hintPart)
+	key, ok := unescape(part)
+	if ok && hint {
+		s.hinted(key, change.Value)
+		return
+	}
+	var c call
+	if !ok || !change.Deleted && json.Unmarshal([]byte(change.Value), &c) != nil {
+		return
+	}
+	s.mu.Lock()
+	q := s.queues[key]
+	var wake []*watcher
+	if q != nil {
+		if q.called, q.at = &c, change.Revision.Number; change.Deleted {
+			q.called = nil
+		}
+		wake = slices.Clone(q.watchers)
+	}
+	s.mu.Unlock()
+	switch {
+	case change.Deleted:
+	case q == nil: // its callers have left, and the turn is the next one's
+		s.background(func() { s.refuse(key, change.Entry, c) })
+	default:
+		for _, w := range wake {
+			w.wake(driver.Signal{Next: c.Next, Now: c.Now})
+		}
+	}
+}
+
+// refuse answers a call that comes in vain.
+func (s *Store) refuse(key string, at Entry, c call) {
+	ctx, cancel := context.WithTimeout(s.done, s.wait())
+	defer cancel()
+	for _, name := range c.To {
+		_ = s.Decline(ctx, key, name.ID()) // else the turn passes after a time
+	}
+	t := tries{store: s, deadline: time.Now().Add(s.wait())}
+	_, _, _, _ = t.send(Txn{If: []Condition{{at.Name, at.Revision}}, Then: []Op{{Name: at.Name, Delete: true}}})
+}
+
+// follow watches the beat of the holder of a key, as long as a caller waits for that key.
+func (s *Store) follow(key, beat string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	q := s.queue(key)
+	if q.beat == beat {
+		return
+	}
+	if q.unfollow != nil {
+		q.unfollow()
+	}
+	q.beat, q.unfollow = beat, s.listen(beat)
+}
+
+// listening is the watch of one beat, for all keys of that holder.
+type listening struct {
+	users int
+	end   context.CancelFunc
+}
+
+// listen watches a beat until stop is called. Both are called with the mutex held.
+func (s *Store) listen(beat string) (stop func()) {
+	l := s.beatWatches[beat]
+	if l == nil {
+		l = &listening{}
+		var ctx context.Context
+		ctx, l.end = context.WithCancel(s.done)
+		s.beatWatches[beat] = l
+		if !s.closed {
+			s.work.Go(func() { s.hear(ctx, beat) })
+		}
+	}
+	l.users++
+	return func() {
+		if l.users--; l.users == 0 {
+			l.end()
+			delete(s.beatWatches, beat)
+		}
+	}
+}
+
+// hear notes each change of a beat. If it misses a change, the caller that would take
+// the lock over finds out: the server compares.
+func (s *Store) hear(ctx context.Context, beat string) {
+	s.watch(ctx, beat, func(c Change) {
+		if !c.Deleted && c.Name == beat {
+			s.sawBeat(beat, c.Revision, s.now())
+		}
+	}, func(error) {})
+}

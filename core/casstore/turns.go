@@ -1,0 +1,173 @@
+package casstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/interlock-go/interlock/core/driver"
+	"github.com/interlock-go/interlock/core/driver/keystate"
+)
+
+// RoundTrip implements [driver.Turns].
+func (s *Store) RoundTrip() time.Duration { return s.trips.Least() }
+
+// Space implements [driver.Turns]. The server is not in it: all processes have one and the same.
+func (s *Store) Space() string { return fmt.Sprintf("consensus %q", s.names.prefix) }
+
+// Stand implements [driver.Turns].
+func (s *Store) Stand(ctx context.Context, ask driver.AcquireRequest) (reply driver.Reply, err error) {
+	s.lists(ask.Key, ask.Waiter, true)
+	err = s.carry(ctx, ask.Key, func(v *view) (n keystate.Notices) {
+		reply, n = v.rec.Stand(ask, v.now)
+		return n
+	})
+	if err != nil || !reply.Listed {
+		s.lists(ask.Key, ask.Waiter, false)
+	}
+	return reply, err
+}
+
+// Notify implements [driver.Turns].
+func (s *Store) Notify(id string, hear func(key, owner string)) (stop func()) {
+	s.mu.Lock()
+	s.hints[id] = hear
+	s.mu.Unlock()
+	s.answerCalls()
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		delete(s.hints, id)
+	}
+}
+
+// Offers implements [driver.Turns]: a call does not say for how long a lock is kept, so the store offers
+// none.
+func (s *Store) Offers(string, func(bool), func(driver.Offer)) (stop func()) { return nil }
+
+// change carries a rule out on a key that it takes no lock of.
+type change struct {
+	*Store
+	tries
+	key      string
+	rule     func(v *view) keystate.Notices
+	at       found
+	received time.Time // zero: at is what was seen last
+}
+
+// carry carries a rule out, until it is written or nothing is to be written. An error that is not
+// [driver.ErrNotReady] says that it may be carried out later.
+func (s *Store) carry(ctx context.Context, key string, rule func(v *view) keystate.Notices) (err error) {
+	c := &change{Store: s, key: key, rule: rule, at: s.lastSeen(key)}
+	c.tries = tries{store: s, deadline: time.Now().Add(patience * s.wait()), base: ctx}
+	if end, ok := ctx.Deadline(); ok {
+		c.deadline = end
+	}
+	for again := true; again; {
+		again, err = c.round()
+	}
+	if err != nil && !c.unknown {
+		err = fmt.Errorf("%w: %w", driver.ErrNotReady, err)
+	}
+	return err
+}
+
+// round makes one try.
+func (c *change) round() (again bool, err error) {
+	v, err := c.open(c.key, c.at, c.received)
+	if err != nil {
+		return false, err
+	}
+	txn := v.write(c.rule(v), held{}, false)
+	names := []string{c.names.lock(c.key), c.names.line(c.key)}
+	switch {
+	case len(txn.Then) > 0:
+		txn.Else = names
+	case !c.received.IsZero():
+		return false, nil
+	default:
+		txn = Txn{Read: names}
+	}
+	answer, received, again, err := c.send(txn)
+	switch {
+	case err != nil:
+		return again, err
+	case len(txn.Then) > 0 && answer.Done:
+		c.noteWritten(v, txn, answer, received)
+		return false, nil
+	}
+	c.at, c.received = found{answer.Read[0], answer.Read[1]}, received
+	return true, nil
+}
+
+// noteWritten notes what a transaction has written, and has the next lockers called if the first does
+// not come.
+func (s *Store) noteWritten(v *view, txn Txn, answer Answer, received time.Time) {
+	now := v.at
+	for i, op := range txn.Then {
+		e := Entry{Name: op.Name, Value: op.Value, Revision: answer.Written[i]}
+		switch op.Name {
+		case s.names.lock(v.key):
+			now.lock = e
+		case s.names.line(v.key):
+			now.line = e
+		}
+	}
+	s.wroteLock(v.key, now, v.holds, received)
+	if next, err := s.open(v.key, now, time.Time{}); err == nil && now.lock != v.at.lock && next.rec.Reserved(next.now) {
+		s.guard(next, 1)
+	}
+}
+
+// Decline implements [driver.Turns].
+func (s *Store) Decline(ctx context.Context, key, waiter string) error {
+	s.lists(key, driver.Waiter(waiter), false)
+	err := s.carry(ctx, key, func(v *view) keystate.Notices { return v.rec.Decline(waiter, v.now) })
+	if errors.Is(err, driver.ErrNotReady) {
+		return nil // nothing is on its way any more
+	}
+	return err
+}
+
+// guard calls the next lockers in line, one after the other, for as long as the lock stays reserved: the
+// first may have died. No other process is awake. If this process dies as well, a locker looks after a part of the
+// lease, as for a holder that does not release.
+func (s *Store) guard(v *view, turn int) {
+	line := v.line.since(v.gone)
+	pause := s.trips.Least()
+	for _, w := range line[:min(turn, len(line), driver.KeptFor)] {
+		pause += w.Name.Patience()
+	}
+	time.AfterFunc(pause-s.now().Sub(v.base), func() {
+		s.background(func() { s.guarded(v, turn, line) })
+	})
+}
+
+// guarded calls the locker of a turn, or, when the lock is reserved no more, all that wait.
+func (s *Store) guarded(v *view, turn int, line []listed) {
+	if s.lastSeen(v.key).lock.Revision != v.at.lock.Revision {
+		return // one of them has come
+	}
+	over := turn >= min(len(line), driver.KeptFor)
+	txn := Txn{If: []Condition{{s.names.lock(v.key), v.at.lock.Revision}}, Else: []string{s.names.lock(v.key), s.names.line(v.key)}}
+	to := map[string]call{}
+	for i, w := range line {
+		if c := to[w.Process]; w.Process != "" && (over || i == turn) {
+			c.To, c.Next = append(c.To, w.Name), names(line[turn:])
+			to[w.Process] = c
+		}
+	}
+	for process, c := range to {
+		txn.Then = append(txn.Then, v.calling(process, c))
+	}
+	t := tries{store: s, deadline: time.Now().Add(s.wait())}
+	answer, received, _, err := t.send(txn)
+	switch {
+	case err != nil:
+	case !answer.Done:
+		_, _ = s.open(v.key, found{answer.Read[0], answer.Read[1]}, received)
+	case !over:
+		s.guard(v, turn+1)
+	}
+}

@@ -1,0 +1,256 @@
+package casstore
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/interlock-go/interlock/core/driver"
+	"github.com/interlock-go/interlock/core/driver/keystate"
+)
+
+// view is a key as this store sees it: the record of the rules, with instants of the store's clock.
+type view struct {
+	*Store
+	key   string
+	at    found
+	rec   keystate.Record
+	holds []held
+	gone  int64 // the lockers up to this number wait no more
+	line  line
+	signs map[string]sign // of the holders, by owner
+	base  time.Time       // when the lock was first seen like that
+	now   time.Time
+	was   string // the text of the record
+}
+
+// open makes a view of a key that was found so when an answer was received. Where received is zero, it
+// is a guess.
+func (s *Store) open(key string, at found, received time.Time) (*view, error) {
+	v := &view{Store: s, key: key, at: at, now: s.now(), signs: map[string]sign{}}
+	if err := v.line.read(at.line); err != nil {
+		return nil, err
+	}
+	if at.lock.There() {
+		var in value
+		rec, err := in.read(at.lock)
+		if err != nil {
+			return nil, err
+		}
+		v.rec, v.holds, v.gone = rec, in.Holds, in.Gone
+	}
+	var since map[string]time.Time
+	if received.IsZero() {
+		v.base, since = s.remembered(key, at.lock)
+	} else {
+		v.base, since = s.sawLock(key, at, v.holds, received)
+	}
+	v.rec.Shift(v.base.Sub(written))
+	v.was = v.text(v.base)
+	for _, h := range v.holds {
+		first := since[h.Owner]
+		if first.IsZero() {
+			first = v.now
+		}
+		v.signs[h.Owner] = s.signOf(h, first, v.now)
+	}
+	v.rec.SetWaiting(names(v.line.since(v.gone)))
+	v.rec.SetEnds(func(owner string) time.Time { return v.signs[owner].ends })
+	return v, nil
+}
+
+// text is the text of the record, as if it were written at an instant.
+func (v *view) text(at time.Time) string {
+	r := v.rec.Clone()
+	r.SetEnds(func(string) time.Time { return time.Time{} })
+	r.SetWaiting("")
+	r.Shift(written.Sub(at))
+	text, err := r.AppendText(nil)
+	if err != nil {
+		return err.Error() // not a text that a store reads
+	}
+	return string(text)
+}
+
+// hold returns a holder.
+func (v *view) hold(owner string) (h held, ok bool) {
+	if i := slices.IndexFunc(v.holds, func(h held) bool { return h.Owner == owner }); i >= 0 {
+		return v.holds[i], true
+	}
+	return h, false
+}
+
+// listed reports whether a locker waits in line.
+func (v *view) listed(waiter driver.Waiter) bool {
+	return slices.ContainsFunc(v.line.since(v.gone), func(w listed) bool { return w.Name.ID() == waiter.ID() })
+}
+
+// waits reports whether lockers wait in line.
+func (v *view) waits() bool { return len(v.line.since(v.gone)) > 0 }
+
+// write returns the transaction that writes what a rule has changed; without operations if there is
+// nothing to write. The first operation is the lock's, if that has changed. comes is the holder that a
+// grant adds. Where only a locker has come, the transaction compares the line alone, and so holds
+// also if the lock changes meanwhile: its caller has to look at the lock after it.
+func (v *view) write(n keystate.Notices, comes held, lineAlone bool) (txn Txn) {
+	owners, lock, queue := v.rec.Owners(), v.names.lock(v.key), v.names.line(v.key)
+	var holds []held
+	var ends []Op
+	for _, h := range v.holds {
+		if slices.Contains(owners, h.Owner) {
+			holds = append(holds, h)
+			continue
+		}
+		ends = append(ends, h.ends(v.names, v.key)...)
+		if g := v.signs[h.Owner]; !g.mine && !v.now.Before(g.ends) {
+			txn.If = append(txn.If, g.beat) // the first sign of life would be a change
+		}
+	}
+	if _, known := v.hold(comes.Owner); !known && slices.Contains(owners, comes.Owner) {
+		holds = append(holds, comes)
+	}
+	to := v.line
+	follows, gone := to.follow(v.rec.Waiting(), v.gone, v.process)
+	unchanged := gone == v.gone && slices.Equal(holds, v.holds) && v.text(v.base) == v.was
+	switch {
+	case unchanged && (!follows || lineAlone):
+		txn.If = nil
+	case unchanged:
+		txn.If = []Condition{{lock, v.at.lock.Revision}}
+	default:
+		txn.If = append(txn.If, Condition{lock, v.at.lock.Revision})
+		ended := len(holds) == 0 && v.rec.Idle(v.now)
+		if ended || v.rec.Free() && !v.rec.Reserved(v.now) || follows {
+			// No locker is called, so none may have come.
+			txn.If = append(txn.If, Condition{queue, v.at.line.Revision})
+		}
+		if txn.Then = []Op{{Name: lock, Delete: true}}; !ended {
+			txn.Then[0] = Op{Name: lock, Value: v.value(holds, gone)}
+		} else if follows = false; v.at.line.There() {
+			txn.Then = append(txn.Then, Op{Name: queue, Delete: true})
+		}
+		txn.Then = append(txn.Then, ends...)
+	}
+	if follows {
+		if unchanged {
+			txn.If = append(txn.If, Condition{queue, v.at.line.Revision})
+		}
+		text, _ := json.Marshal(to) // it never fails for such a type
+		txn.Then = append(txn.Then, Op{Name: queue, Value: string(text)})
+	}
+	if first := (Op{}); len(txn.Then) > 0 || len(n.Wanted) > 0 || n.Displaced != "" {
+		if len(txn.Then) > 0 {
+			first = txn.Then[0]
+		}
+		txn.Then = append(txn.Then, v.calls(n, to, first)...)
+	}
+	return txn
+}
+
+// value is the value of the lock as it is now.
+func (v *view) value(holds []held, gone int64) string {
+	text, err := json.Marshal(value{Holds: holds, Gone: gone, Lock: json.RawMessage(v.text(v.now))})
+	if err != nil {
+		return fmt.Sprintf("interlock: %v", err) // not a value that a store reads
+	}
+	return string(text)
+}
+
+// calls are the operations that call the lockers that have their turns, each in its process, and give
+// hints to others.
+func (v *view) calls(n keystate.Notices, now line, first Op) (ops []Op) {
+	of := map[string]string{}
+	for _, w := range slices.Concat(v.line.All, now.All) {
+		of[w.Name.ID()] = w.Process
+	}
+	hints := map[string][]string{}
+	for _, owner := range n.Wanted {
+		if h, ok := v.hold(owner); ok {
+			hints[h.Process] = append(hints[h.Process], owner)
+		}
+	}
+	if process := of[n.Displaced]; process != "" {
+		hints[process] = append(hints[process], driver.Attentive(n.Displaced+":0"))
+	}
+	for process, owners := range hints {
+		ops = append(ops, Op{Name: v.names.call(process, v.key) + hintPart, Value: strings.Join(owners, ",")})
+	}
+	if !n.Announced || n.Signal.Next == "" {
+		return ops
+	}
+	to, together := map[string]call{}, true // neighbours that want places go together
+	i := -1
+	for name := range n.Signal.Next.All() {
+		i++
+		together = together && name.Place()
+		if n.Signal.Now > 0 && i >= n.Signal.Now || n.Signal.Now == 0 && v.rec.Reserved(v.now) && i > 0 && !together {
+			break
+		}
+		process, known := of[name.ID()]
+		if !known {
+			process = v.process // the releasing locker
+		}
+		c := to[process]
+		c.To, c.Next, c.Now = append(c.To, name), n.Signal.Next, n.Signal.Now
+		if first.Name == v.names.lock(v.key) {
+			c.Lock = first.Value // empty for a lock that is deleted
+		}
+		to[process] = c
+	}
+	for process, c := range to {
+		if process != "" {
+			ops = append(ops, v.calling(process, c))
+		}
+	}
+	return ops
+}
+
+// beats are the names of the beats to look at: of holders that have given no sign of life for their
+// lease, and of holders of which nothing is known.
+func (v *view) beats() (beats []string) {
+	for _, h := range v.holds {
+		g := v.signs[h.Owner]
+		if !g.mine && (!g.known || !v.now.Before(g.ends)) && !slices.Contains(beats, g.beat.Name) && len(beats) < mostBeats {
+			beats = append(beats, g.beat.Name)
+		}
+	}
+	return beats
+}
+
+const (
+	// mostBeats is how many beats a request looks at. The next one looks at others.
+	mostBeats = 20
+	// standing is the part of its lease for which a lock stands before those who wait care whether its
+	// holder lives.
+	standing = 6
+	// farLook is after how long a locker in line looks at a lock that is kept for others. It is called
+	// earlier, unless the process that calls has died.
+	farLook = time.Second
+)
+
+// refusal completes the reply to a request that is refused. A locker in line is called: it looks
+// whether the holder lives when the lock has stood for a time.
+func (v *view) refusal(rep driver.Reply) driver.Reply {
+	if rep.Listed && v.rec.Reserved(v.now) {
+		rep.TTL = max(rep.TTL, farLook) // it is called when its turn has come
+	}
+	if len(v.holds) == 0 || v.holds[0].Owner != rep.Holder {
+		return rep
+	}
+	h := v.holds[0]
+	g := v.signs[h.Owner]
+	rep.TTL, rep.Note = min(rep.TTL, h.lease()), g.stranger(v.now)
+	if rep.Token != 0 {
+		rep.Token = h.token()
+	}
+	switch young := h.lease()/standing - g.stood; {
+	case g.mine || !rep.Listed:
+	case young > 0:
+		rep.TTL = min(rep.TTL, young+time.Millisecond)
+	default:
+		v.follow(v.key, g.beat.Name)
+	}
+	return rep
+}

@@ -1,0 +1,77 @@
+package keystate
+
+import (
+	"time"
+
+	"github.com/interlock-go/interlock/core/driver"
+)
+
+// The methods of this file are for a store without a clock that all of its processes share. Such a
+// store keeps the instants of a record relative to the moment of the writing, and finds out when
+// leases end by its own clock.
+
+// Shift moves all instants of the record by d.
+func (r *Record) Shift(d time.Duration) {
+	move := func(instants ...*time.Time) {
+		for _, t := range instants {
+			if !t.IsZero() {
+				*t = t.Add(d)
+			}
+		}
+	}
+	move(&r.expires, &r.barrier, &r.reserved.since, &r.line.until)
+	for i := range r.places {
+		move(&r.places[i].ends)
+	}
+	for i := range r.passed {
+		move(&r.passed[i].until)
+	}
+}
+
+// SetEnds sets when the leases of the holders end.
+func (r *Record) SetEnds(ends func(owner string) time.Time) {
+	if r.Free() {
+		return
+	}
+	r.expires = time.Time{}
+	if r.owner != "" {
+		r.expires = ends(r.owner)
+	}
+	for i := range r.places {
+		r.places[i].ends = ends(r.places[i].owner)
+		r.last(r.places[i].ends)
+	}
+}
+
+// SetWaiting replaces the list of waiting lockers by a list as [Record.Waiting] returns it.
+func (r *Record) SetWaiting(list driver.Waiters) {
+	r.waiting = nil
+	for w := range list.All() {
+		if w.Called() {
+			r.waiting = append(r.waiting, waiting{w.AtPlaces(), true})
+		} else {
+			r.waiting = append(r.waiting, waiting{w, false})
+		}
+	}
+}
+
+// Owners returns the holders: the exclusive owner, or the owners of places.
+func (r *Record) Owners() (owners []string) {
+	if r.owner != "" {
+		owners = append(owners, r.owner)
+	}
+	for _, p := range r.places {
+		owners = append(owners, p.owner)
+	}
+	return owners
+}
+
+// Reserved reports whether the lock is free, and kept for the first of the lockers that wait.
+func (r *Record) Reserved(now time.Time) bool { return r.reserved.stands(now) }
+
+// Idle reports whether the record says nothing but the last token: a store may forget it then if its
+// tokens grow all the same.
+func (r *Record) Idle(now time.Time) bool {
+	return r.Free() && !r.reserved.stands(now) && len(r.waiting)+len(r.passed)+len(r.unknown) == 0 &&
+		r.line.newest == 0 && (r.line.only == "" || !now.Before(r.line.until))
+}
