@@ -57,8 +57,6 @@ func (s *bounded) Acquire(ctx context.Context, ask driver.AcquireRequest) (drive
 	ask.Waiter = s.enters(ask.Waiter)
 	rep, err := s.Store.Acquire(ctx, ask)
 	switch {
-	case rep.Granted && len(s.listed) == 0:
-		s.is(ask.Rest)
 	case rep.Granted:
 		delete(s.listed, id)
 	case rep.Listed:

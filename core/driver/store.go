@@ -133,14 +133,11 @@ type AcquireRequest struct {
 	// refuses the earlier of the two also if its request arrives last, and gives a request that
 	// is repeated the number that it has already.
 	Order int64
-	// Rest is a list of waiting lockers (see [Signal]). The store keeps it with
-	// the lock that it grants.
-	Rest Waiters
 	// Offer, unless zero, is the token of an offer to Waiter ([Offer]). The owner wants
 	// the lock in place of that offer. It is for an exclusive owner.
 	Offer int64
 	// From, unless empty, is the owner that hands the lock on to Owner, in one atomic step, on a store
-	// with [Turns]. Such a request has no Waiter, Line, Offer or Rest.
+	// with [Turns]. Such a request has no Waiter, Line or Offer.
 	//
 	// It is granted only while From holds the lock exclusively, or has its place, and the kind
 	// of the request is the kind of that hold. From stops being the holder then, and Owner is the

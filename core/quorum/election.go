@@ -212,7 +212,7 @@ func (e *election) propose() {
 	bound := e.bound
 	e.mu.Unlock()
 	ask := rediswire.Proposal{
-		Key: e.ask.Key, Owner: e.ask.Owner, TTL: e.ask.TTL, Keep: e.ask.TTL + fenceTime, Waiter: e.ask.Waiter, Rest: e.ask.Rest,
+		Key: e.ask.Key, Owner: e.ask.Owner, TTL: e.ask.TTL, Keep: e.ask.TTL + fenceTime, Waiter: e.ask.Waiter,
 		Deadline: now.Add(bound),
 	}
 	for i, n := range e.store.nodes {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -24,6 +25,7 @@ type fakeNode struct {
 	run     string
 	mark    string
 	locks   map[string]*fakeLock
+	free    map[string][]string // who waits for a lock without an owner
 	fences  map[string]fakeFence
 	watched map[int]func(owner string, next driver.Waiters)
 	freed   time.Time // when a lock was last given up
@@ -60,7 +62,7 @@ var errDown = fmt.Errorf("%w: refused", core.ErrUnavailable)
 func newFakeNode() *fakeNode {
 	return &fakeNode{
 		run:   rand.Text(),
-		locks: map[string]*fakeLock{}, fences: map[string]fakeFence{}, watched: map[int]func(string, driver.Waiters){},
+		locks: map[string]*fakeLock{}, free: map[string][]string{}, fences: map[string]fakeFence{}, watched: map[int]func(string, driver.Waiters){},
 		latency: 100 * time.Microsecond,
 	}
 }
@@ -77,7 +79,7 @@ func (f *fakeNode) vouch() {
 // flush has the node lose its data while it runs.
 func (f *fakeNode) flush() {
 	f.set(func(f *fakeNode) {
-		f.locks, f.fences, f.mark = map[string]*fakeLock{}, map[string]fakeFence{}, ""
+		f.locks, f.free, f.fences, f.mark = map[string]*fakeLock{}, map[string][]string{}, map[string]fakeFence{}, ""
 	})
 }
 
@@ -220,10 +222,14 @@ func (f *fakeNode) vote(p rediswire.Proposal) rediswire.Vote {
 		highest := f.highest(p.Key)
 		v.Token = highest
 		if p.Token > highest {
-			f.locks[p.Key] = &fakeLock{owner: p.Owner, token: p.Token, expires: now.Add(p.TTL)}
-			if p.Rest != "" {
-				f.locks[p.Key].queue = strings.Split(string(p.Rest), ",")
+			queue := f.free[p.Key]
+			delete(f.free, p.Key)
+			if i := slices.Index(queue, string(p.Waiter)); i >= 0 {
+				queue = queue[i+1:]
+			} else {
+				queue = nil
 			}
+			f.locks[p.Key] = &fakeLock{owner: p.Owner, token: p.Token, expires: now.Add(p.TTL), queue: queue}
 			f.fences[p.Key] = fakeFence{p.Token, now, now.Add(p.Keep)}
 			v.Granted, v.Token = true, p.Token
 		}
@@ -265,6 +271,9 @@ func (f *fakeNode) Withdraw(w rediswire.Withdrawal, done func(driver.Waiters, er
 					result = driver.ErrNotOwner
 				case w.Limit == 0 || k.token <= w.Limit:
 					delete(f.locks, w.Key)
+					if len(k.queue) > 0 {
+						f.free[w.Key] = k.queue
+					}
 					f.freed = time.Now()
 					last := max(k.token, w.Token, f.fence(w.Key).token)
 					f.fences[w.Key] = fakeFence{token: last, until: time.Now().Add(w.Keep)}

@@ -226,13 +226,16 @@ func TestAReleasingLockerDoesNotGetIntoAFullList(t *testing.T) {
 	w := common(t)
 	s := w.store()
 	for _, waiting := range []int{62, 63} {
-		names := make([]string, waiting)
-		for i := range names {
-			names[i] = strings.Repeat("w", 30) + string(rune('A'+i%26)) + string(rune('A'+i/26))
-		}
 		locker, ask := strings.Repeat("r", 32), w.held(fmt.Sprint("k", waiting), "")
-		ask.Owner, ask.Rest = locker+":1", driver.Waiters(strings.Join(names, ","))
+		ask.Owner = locker + ":1"
 		token := w.take(s, ask).Token
+		for i := range waiting {
+			other := w.held(ask.Key, fmt.Sprint("other:", i))
+			other.Waiter = driver.Waiter(strings.Repeat("w", 30) + string(rune('A'+i%26)) + string(rune('A'+i/26)))
+			if rep, err := s.Acquire(t.Context(), other); err != nil || !rep.Listed {
+				t.Fatalf("the locker %d of %d is not listed: %+v, %v", i+1, waiting, rep, err)
+			}
+		}
 		list, err := s.Release(t.Context(), driver.ReleaseRequest{
 			Key: ask.Key, Owner: ask.Owner, Token: token, TTL: w.Holds(), Waiter: driver.Waiter(locker), Deadline: w.deadline(),
 		})

@@ -19,7 +19,7 @@ type verb struct {
 }
 
 const (
-	tries   = "ttl left shared permit kind wait rest newest only number order offer from above noted"
+	tries   = "ttl left shared permit kind wait newest only number order offer from above noted"
 	replies = "granted refused listed full out config any lost passed holder token number ttl"
 	renewed = "kept contended lost taken"
 )
@@ -64,7 +64,7 @@ func (s *stage) request(p *step) driver.AcquireRequest {
 	req := driver.AcquireRequest{
 		Key: s.key(p.key), Owner: s.owner(p.actor), Kind: p.asks.kind(), AtMost: p.asks.get("permit").n,
 		TTL: cmp.Or(p.asks.get("ttl").d, lease), Left: p.asks.get("left").d,
-		Waiter: s.waiter(p), Rest: s.list(p.asks.get("rest")),
+		Waiter: s.waiter(p),
 		Number: s.value(p, p.asks.get("number")), Offer: s.value(p, p.asks.get("offer")),
 		Above: s.value(p, p.asks.get("above")), Noted: p.asks.get("noted").d,
 	}

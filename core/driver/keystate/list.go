@@ -21,22 +21,6 @@ func names(list []waiting) driver.Waiters {
 	return driver.List(all...)
 }
 
-// listOf reads such a list.
-func listOf(all driver.Waiters) (list []waiting) {
-	for w := range all.All() {
-		list = append(list, waiting{Waiter: w})
-	}
-	return list
-}
-
-// waits takes the locker of a request that is granted out of the list. If no other waits, the list
-// that came with the request is kept.
-func (r *Record) waits(req driver.AcquireRequest) {
-	if r.unlist(req.Waiter.ID()); len(r.waiting) == 0 {
-		r.waiting = listOf(req.Rest)
-	}
-}
-
 // uncall notes that no locker has been called to a place while others are held.
 func (r *Record) uncall() {
 	for i := range r.waiting {

@@ -24,9 +24,6 @@ func (r *Record) enter(req driver.AcquireRequest, now time.Time) driver.Reply {
 		if left := r.passes(req.Waiter.ID(), 0, now); left > 0 {
 			return driver.Reply{Holder: r.reserved.offer, TTL: left, Listed: r.list(req.Waiter, true)}
 		}
-		req.Rest = ""
-	case r.reserved.stands(now):
-		req.Rest = ""
 	}
 	r.reserved = reservation{}
 	if i := r.placeOf(req.Owner); i >= 0 {
@@ -46,7 +43,7 @@ func (r *Record) enter(req driver.AcquireRequest, now time.Time) driver.Reply {
 	if req.Kind == driver.Permit {
 		tokens = driver.Tokens
 	}
-	r.waits(req)
+	r.unlist(req.Waiter.ID())
 	token := r.mint(now, tokens)
 	r.places = append(r.places, place{req.Owner, token, now.Add(req.TTL)})
 	r.last(now.Add(req.TTL))

@@ -186,15 +186,15 @@ func (r *Record) take(req driver.AcquireRequest, now time.Time) driver.Reply {
 	case !r.Free():
 		return r.refusedByHolders(req, now)
 	case r.reserved.stands(now) && r.reserved.offer == "" && req.Line == driver.Newest:
-		r.reserved, req.Rest = reservation{}, ""
-		r.waits(req)
+		r.reserved = reservation{}
+		r.unlist(req.Waiter.ID())
 	case r.reserved.stands(now):
 		if left := r.passes(req.Waiter.ID(), req.Offer, now); left > 0 {
 			return r.refuse(req, driver.Reply{Holder: r.reserved.offer, Token: r.reserved.token, TTL: left}, now)
 		}
 		r.reserved = reservation{}
 	default:
-		r.waits(req)
+		r.unlist(req.Waiter.ID())
 	}
 	r.owner, r.expires, r.barrier = req.Owner, now.Add(req.TTL), time.Time{}
 	r.uncall()

@@ -23,7 +23,8 @@ type Row struct {
 
 // Record returns the record.
 func (v Row) Record() *Record {
-	r := &Record{owner: v.Owner, token: v.Token, expires: v.Ends, waiting: listOf(v.Waiting)}
+	r := &Record{owner: v.Owner, token: v.Token, expires: v.Ends}
+	r.SetWaiting(v.Waiting)
 	if v.Owner == "" && len(r.waiting) > 0 {
 		r.reserve(reservation{}, v.Ends)
 	}

@@ -25,7 +25,6 @@ type asked struct {
 	lease  int64 // ms
 	atMost int64
 	tokens int64
-	rest   string
 	id     string // the name of the locker
 	left   int64
 	token  int64 // of a release that remembers; else 0
@@ -75,19 +74,15 @@ func (c asked) arguments(key string) (keys []string, args []any) {
 	}
 	switch c.script {
 	case "acquire":
-		keys, args = []string{lock, fence}, []any{c.owner, c.lease, c.lease + 60_000, waiter}
-		if c.rest != "" {
-			args = append(args, c.rest)
-		}
-		return keys, args
+		return []string{lock, fence}, []any{c.owner, c.lease, c.lease + 60_000, waiter}
 	case "line":
 		suffix := ":newest"
 		if c.line == driver.OneWaiter {
 			suffix = ":waiter"
 		}
-		return []string{lock, fence, lock + suffix}, []any{c.owner, c.lease, c.lease + 60_000, waiter, c.rest, int64(c.line), c.number, c.order}
+		return []string{lock, fence, lock + suffix}, []any{c.owner, c.lease, c.lease + 60_000, waiter, int64(c.line), c.number, c.order}
 	case "enter":
-		return []string{lock, fence}, []any{c.owner, c.lease, c.lease + 60_000, c.atMost, c.rest, c.id, c.tokens}
+		return []string{lock, fence}, []any{c.owner, c.lease, c.lease + 60_000, c.atMost, c.id, c.tokens}
 	case "move":
 		keys = []string{lock, fence}
 		if c.noted > 0 {
@@ -142,7 +137,7 @@ func (c asked) by(r *Record, now time.Time) (o effect, ttl time.Duration, room i
 		var rep driver.Reply
 		rep, n = ask(driver.AcquireRequest{
 			Owner: c.owner, Kind: c.kind(), AtMost: int(c.atMost), TTL: ms(c.lease), Waiter: driver.Waiter(c.id), Left: ms(c.left),
-			Rest: driver.Waiters(c.rest), Line: c.line, Number: c.number, Order: c.order, Offer: c.offer,
+			Line: c.line, Number: c.number, Order: c.order, Offer: c.offer,
 		}, now)
 		o.granted, o.token, o.number, o.holder = rep.Granted, rep.Token, rep.Number, rep.Holder
 		o.listed, o.full, o.out = rep.Listed, rep.Full, rep.Out
@@ -288,6 +283,3 @@ func numbers(parts []any) (n [4]int64) {
 	}
 	return n
 }
-
-// partial reports whether a message says that places are free, and the lock is not.
-func partial(message string) bool { return strings.HasPrefix(message, "*") }

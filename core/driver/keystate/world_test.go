@@ -38,7 +38,6 @@ type world struct {
 	writers int     // of ten tries so many are exclusive
 	last    int64   // the greatest token
 	late    []asked // requests on another connection, which have not arrived
-	freed   string  // the last list that was announced when it became free
 	tickets []asked // some were taken before
 	calls   []string
 }
@@ -162,15 +161,6 @@ func (w *world) begins(l *member) asked {
 	if w.once(8) {
 		c.id = ""
 	}
-	if w.freed != "" && w.once(2) {
-		var rest []string
-		for _, e := range list(w.freed) {
-			if driver.Waiter(e).ID() != l.id {
-				rest = append(rest, e)
-			}
-		}
-		c.rest = strings.Join(rest, ",")
-	}
 	if c.script == "acquire" && c.id != "" && w.once(3) {
 		c.script, c.line = "line", []driver.Line{driver.Newest, driver.Newest, driver.OneWaiter}[w.rand.IntN(3)]
 		c.order = int64(w.owners)
@@ -186,7 +176,7 @@ func (w *world) goesOn(l *member, c asked) asked {
 		return w.handsOver(l, c)
 	case n < 1: // repeated
 	case n < 6:
-		c.script, c.rest, c.lease, c.offer = "stay", "", w.lease(), 0
+		c.script, c.lease, c.offer = "stay", w.lease(), 0
 		if exclusive {
 			c.script = "renew"
 		}
@@ -194,7 +184,7 @@ func (w *world) goesOn(l *member, c asked) asked {
 			c.lease = 0
 		}
 	default:
-		c.script, c.rest, c.offer = "leave", "", 0
+		c.script, c.offer = "leave", 0
 		if exclusive {
 			c.script = "release"
 		}
@@ -240,7 +230,7 @@ func (w *world) takesOver(l *member) asked {
 		script: "move", owner: fmt.Sprint("o:", w.owners), from: ticket.owner, lease: w.lease(), atMost: ticket.atMost, tokens: ticket.tokens,
 	}
 	if w.once(20) { // the ticket of a permit for the lock, or the other way round
-		l.want.tokens = driver.Tokens - l.want.tokens
+		l.want.tokens = map[bool]int64{true: driver.Tokens}[l.want.tokens == 0]
 	}
 	if !w.once(4) {
 		l.want.noted = []int64{1, 20, 60_000}[w.rand.IntN(3)]
@@ -281,7 +271,8 @@ func (w *world) agreeing(c asked, got effect, ms, room int64, a, b time.Time, s 
 			r.adopt(c.owner, &want, got, a, b)
 			if left := before.reserved.left(now); before.reserved.lasts > 0 && left > -slack && left < slack && got.granted && want.granted {
 				// The turns end now. In its last millisecond Redis refuses nobody, and has the list.
-				want.q, r.waiting = got.q, listOf(driver.Waiters(got.q))
+				want.q = got.q
+				r.SetWaiting(driver.Waiters(got.q))
 			}
 			if !s.exists { // the key may have ended before it was looked at
 				later := r.Clone()
@@ -356,9 +347,6 @@ func instants(got effect, a, b time.Time) (all []time.Time) {
 
 // follow notes what an answer says.
 func (w *world) follow(l *member, c asked, got effect) {
-	if got.message != "" && !partial(got.message) {
-		w.freed = got.message
-	}
 	if id, token, _ := readOffer(got.offer); id != "" {
 		if i := slices.IndexFunc(w.members, func(m *member) bool { return m.id == id }); i >= 0 {
 			w.members[i].offer = token

@@ -90,16 +90,11 @@ type schedule struct {
 	releases int32 // a full list left us out: how many releases until we ask; zero: none left us out
 }
 
-// signals are the announced releases, with the lists of the lockers that wait for the lock.
-//
-// Invariant: over is zero unless rest is from a list that others have some time for.
+// signals are the announced releases.
 type signals struct {
-	n     int32          // how many have come
-	heard int32          // and how many when the last request was sent
-	rest  driver.Waiters // the lockers that wait after us, from the last signal
-	// over is when those in rest have had their time and did not come; zero: rest has nothing to
-	// wait for.
-	over clock.Instant
+	n      int32          // how many have come
+	heard  int32          // and how many when the last request was sent
+	behind driver.Waiters // the lockers that wait after this one, from the last signal
 }
 
 // retry lets the first waiter try again after a pause that doubles. Of several tries that
@@ -117,7 +112,7 @@ func (a *acquisition) got() {
 	a.refusal.room++
 	a.outage = outage{}
 	a.next.tryAt, a.next.passed, a.next.releases = 0, false, 0
-	a.signals.over, a.refusal.full, a.refusal.blind = 0, false, false
+	a.refusal.full, a.refusal.blind = false, false
 	a.offer.pending, a.offer.named = offer{}, 0
 	a.refusal.contended = a.refusal.contended || a.unwatch != nil
 }
@@ -126,8 +121,8 @@ func (a *acquisition) got() {
 // lockers. The first that is named tries at
 // once; the others leave each before them some time, so that a release does not
 // cost a try of every process.
-func (a *acquisition) plan(now clock.Instant, s driver.Signal, id string, kind driver.Kind) {
-	turn, asking := turnIn(s.Next, id, kind), a.tries.n > 0
+func (a *acquisition) plan(now clock.Instant, s driver.Signal, id string) {
+	turn, asking := turnIn(s.Next, id), a.tries.n > 0
 	if s.Now != 0 && s.Next != "" && !mayHave(s, id) {
 		return // the places that became free are others'
 	}
@@ -137,10 +132,10 @@ func (a *acquisition) plan(now clock.Instant, s driver.Signal, id string, kind d
 		defer func(before clock.Instant) { a.next.tryAt = min(a.next.tryAt, before) }(a.next.tryAt)
 	}
 	a.signals.n++
-	a.signals.rest, a.signals.over = turn.rest, 0
+	a.signals.behind = turn.behind
 	switch next := now.Add(turn.begins); {
 	case !turn.named && turn.before >= fullList:
-		a.leftOut(now, next, s.Next, turn.before)
+		a.leftOut(now, next, turn.before)
 	case turn.named:
 		a.next.tryAt = next
 	default:
@@ -148,9 +143,6 @@ func (a *acquisition) plan(now clock.Instant, s driver.Signal, id string, kind d
 		// release of a busy key would put it off if each began that pause anew.
 		if next = now.Add(grace); !a.next.passed || next < a.next.tryAt {
 			a.next.tryAt = next
-		}
-		if kind == driver.Exclusive {
-			a.overtake(next, s.Next)
 		}
 	}
 	a.next.passed = !turn.named
@@ -168,7 +160,7 @@ func (a *acquisition) plan(now clock.Instant, s driver.Signal, id string, kind d
 //
 // It asks after a random time as well: no release comes any more when all lockers in
 // the list have left.
-func (a *acquisition) leftOut(now, over clock.Instant, list driver.Waiters, n int) {
+func (a *acquisition) leftOut(now, over clock.Instant, n int) {
 	if a.next.releases == 0 {
 		a.next.releases = 1 + rand.Int32N(2*int32(n))
 		next := over.Add(rand.N(blindWait))
@@ -179,25 +171,13 @@ func (a *acquisition) leftOut(now, over clock.Instant, list driver.Waiters, n in
 	if a.next.releases--; a.next.releases == 0 {
 		a.next.tryAt = now
 	}
-	a.overtake(over, list)
 }
 
 // giveWay plans the first try after a release of this process, which took a round trip
-// and called the waiting lockers. They are unknown if their list is empty.
+// and called the waiting lockers.
 func (a *acquisition) giveWay(now clock.Instant, trip time.Duration, waiting driver.Waiters) {
 	// A signal that comes meanwhile and does not name us must not put us off: we are not
 	// in the list until we ask.
 	a.next.tryAt, a.next.passed = now.Add(min(max(4*trip, minCourtesy), courtesy)), true
-	if waiting != "" {
-		a.overtake(now.Add(turnIn(waiting, "", driver.Exclusive).begins), waiting)
-	}
-}
-
-// overtake keeps a list of waiting lockers for the case that this locker, which is not in
-// the list, gets the lock before they have had their time, at the instant over: they must
-// not lose their places. The first loses its place, and gets one again when it asks, so that
-// names of lockers that have left do not stay for ever.
-func (a *acquisition) overtake(over clock.Instant, list driver.Waiters) {
-	_, a.signals.rest = list.Cut()
-	a.signals.over = over
+	a.signals.behind = waiting
 }

@@ -244,7 +244,7 @@ func (l *lock) takes(own *ownership, w *Waiter, now clock.Instant, fx *effects) 
 			l.away.ends(now)
 		}
 		if l.acq != nil {
-			l.acq.signals.rest = ""
+			l.acq.signals.behind = ""
 			l.acq.got()
 		}
 		l.own, l.phase = own, held

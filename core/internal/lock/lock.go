@@ -315,14 +315,10 @@ func (l *lock) signal(now clock.Instant, s driver.Signal, fx *effects) {
 	if l.phase == held || l.phase == idle {
 		return // no caller waits, nor will the request that is under way
 	}
-	kind := driver.Exclusive
-	if l.waiters.first != nil {
-		kind = l.waiters.first.Terms.Kind
-	}
 	if s.Next != "" {
 		l.away.sees(s.Next, l.shard.table.name(driver.Exclusive, true))
 	}
-	l.acquisition().plan(now, s, l.shard.table.ID, kind)
+	l.acquisition().plan(now, s, l.shard.table.ID)
 	if l.phase == acquiring && l.asking() == 0 {
 		fx.wakes.look = l.waiters.first
 	}

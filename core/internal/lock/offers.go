@@ -139,7 +139,7 @@ func (l *lock) take(now, until clock.Instant, ahead time.Duration, o offer, fx *
 	if l.away.since != 0 {
 		l.away.ends(now)
 	}
-	l.acq.signals.rest = ""
+	l.acq.signals.behind = ""
 	l.acq.got()
 	l.own, l.phase = own, held
 	own.grant(l.waiters.first, own.tokens.last, now, fx)

@@ -64,7 +64,7 @@ func (l *lock) retirePlace(own *ownership, release bool) {
 // placed takes the grant of a place, which the waiter w asked for, unless that has left.
 // A permit is w's, or else for the first that does not ask for itself. A shared hold is
 // for the first, and for the following waiters that share. The others go on asking.
-func (l *lock) placed(own *ownership, w *Waiter, rest driver.Waiters, now clock.Instant, fx *effects) {
+func (l *lock) placed(own *ownership, w *Waiter, behind driver.Waiters, now clock.Instant, fx *effects) {
 	if l.places == nil {
 		l.places = &places{}
 	}
@@ -84,7 +84,7 @@ func (l *lock) placed(own *ownership, w *Waiter, rest driver.Waiters, now clock.
 		own.grant(w, own.tokens.last, now, fx)
 		fx.more = 1
 	default:
-		own.turn.contended = exclusiveIn(rest)
+		own.turn.contended = exclusiveIn(behind)
 		if own.joinable(l.waiters.first) && !own.turn.contended {
 			p.open = own
 		}

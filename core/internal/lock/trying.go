@@ -53,9 +53,6 @@ func (l *lock) try(w *Waiter, now, deadline clock.Instant) *try {
 	}
 	acq.tries.n++
 	acq.tries.kind, acq.tries.asked, acq.signals.heard, acq.next.releases = w.Terms.Kind, now, acq.signals.n, 0
-	if acq.signals.over != 0 && now >= acq.signals.over {
-		acq.signals.rest = ""
-	}
 	w.attempts = max(w.attempts, w.attempts+1)
 	w.marks = w.marks&^(refused|blind) | asking
 	*t = try{
@@ -64,7 +61,7 @@ func (l *lock) try(w *Waiter, now, deadline clock.Instant) *try {
 		sent:    now, heard: acq.signals.n,
 		request: driver.AcquireRequest{
 			Key: l.key, Owner: table.owner(seq), Kind: w.Terms.Kind, AtMost: w.Terms.AtMost,
-			TTL: w.Terms.Lease, Rest: acq.signals.rest, Late: t.late,
+			TTL: w.Terms.Lease, Late: t.late,
 		},
 	}
 	req := &t.request
@@ -155,8 +152,8 @@ func (l *lock) answered(now clock.Instant, t *try, w *Waiter, a answer, fx *effe
 		acq.tries.strays--
 		w = nil
 	}
-	rest := acq.signals.rest
-	acq.signals.rest = ""
+	behind := acq.signals.behind
+	acq.signals.behind = ""
 	if o := uint64(acq.offer.named); o != 0 && a.err == nil && !a.Out && (a.Granted || a.Holder != l.shard.table.owner(o)) { //nolint:gosec // a token is positive
 		// Used, or at an end. Else it is still this process's: a try that failed may not have been
 		// carried out, and a caller that does not wait, or wants a place, names no offer.
@@ -203,7 +200,7 @@ func (l *lock) answered(now clock.Instant, t *try, w *Waiter, a answer, fx *effe
 		}
 	case !a.Granted:
 		known := acq.refusal.contended
-		l.refused(now, t, w, a, rest)
+		l.refused(now, t, w, a, behind)
 		if a.Token > acq.offer.anchor.token && a.Holder == l.shard.table.owner(uint64(a.Token)) { //nolint:gosec // a token is positive
 			acq.offer.pending = offer{a.Token, true} // to this process, but the message is late or lost
 		} else {
@@ -222,7 +219,7 @@ func (l *lock) answered(now clock.Instant, t *try, w *Waiter, a answer, fx *effe
 		reusable = false
 		acq.retry(now, fmt.Errorf("%w: %w", driver.ErrUnavailable, errTooLate))
 	default:
-		l.granted(now, sent, ahead, t, w, a.Reply, rest, fx)
+		l.granted(now, sent, ahead, t, w, a.Reply, behind, fx)
 		return
 	}
 	if reusable && acq.owner == 0 {
@@ -243,7 +240,7 @@ func (l *lock) abandonOwner(t *try, fx *effects) {
 }
 
 // refused plans the next try after another owner was found to hold the lock.
-func (l *lock) refused(now clock.Instant, t *try, w *Waiter, a answer, rest driver.Waiters) {
+func (l *lock) refused(now clock.Instant, t *try, w *Waiter, a answer, behind driver.Waiters) {
 	acq := l.acq
 	acq.outage, acq.refusal.room = outage{}, 0
 	acq.refusal.contended, acq.refusal.full, acq.refusal.blind, acq.refusal.at = true, a.Full, t.blind, t.sent
@@ -265,7 +262,7 @@ func (l *lock) refused(now clock.Instant, t *try, w *Waiter, a answer, rest driv
 	if acq.signals.n != t.heard {
 		// A release was announced while the try was on its way; the answer to the try is older
 		// than the signal.
-		acq.signals.rest = rest
+		acq.signals.behind = behind
 		return
 	}
 	acq.next.tryAt, acq.next.passed = now.Add(a.TTL+time.Millisecond), false
@@ -293,7 +290,7 @@ func (l *lock) refused(now clock.Instant, t *try, w *Waiter, a answer, rest driv
 // asked the same. A number is good for the waiter w alone, which asked ([driver.Newest]): another
 // caller that took it would be older, to the store, than callers that came before it.
 func (l *lock) granted(
-	now, sent clock.Instant, ahead time.Duration, t *try, w *Waiter, rep driver.Reply, rest driver.Waiters, fx *effects,
+	now, sent clock.Instant, ahead time.Duration, t *try, w *Waiter, rep driver.Reply, behind driver.Waiters, fx *effects,
 ) {
 	acq, req := l.acq, &t.request
 	l.listing.in = false // the grant has taken it out
@@ -301,7 +298,7 @@ func (l *lock) granted(
 		lock: l, seq: t.seq, kind: req.Kind, atMost: int32(req.AtMost), //nolint:gosec // at most 1024
 		lease:  lease{length: req.TTL, fixed: t.fixed, sent: sent, ahead: ahead},
 		tokens: tokens{last: rep.Token, base: rep.Token, room: rep.Room, number: rep.Number, replied: now},
-		turn:   share{began: now, contended: rest != ""}, renew: renewing{at: sent.Add(req.TTL / 3)},
+		turn:   share{began: now, contended: behind != ""}, renew: renewing{at: sent.Add(req.TTL / 3)},
 		ambiguous: rep.Ambiguous,
 	}
 	if own.seq&attentive != 0 && acq.tries.hinted != 0 && acq.tries.hinted >= t.sent {
@@ -313,7 +310,7 @@ func (l *lock) granted(
 		acq.got()
 	}
 	if own.kind.Place() {
-		l.placed(own, w, rest, now, fx)
+		l.placed(own, w, behind, now, fx)
 		return
 	}
 	l.own, l.phase = own, held

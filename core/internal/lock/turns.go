@@ -11,7 +11,7 @@ type turn struct {
 	named  bool           // it is in the list
 	before int            // so many turns come before its own
 	begins time.Duration  // as long as the lockers before it may take
-	rest   driver.Waiters // the list without the lockers that have been passed over
+	behind driver.Waiters // the lockers that wait after it
 }
 
 // turnIn finds the turn of a locker in a list. A locker that is not in it comes after all
@@ -22,16 +22,16 @@ type turn struct {
 //
 // No turn begins later than the store keeps the lock: processes at the head of the list that
 // have died do not add up.
-func turnIn(list driver.Waiters, id string, kind driver.Kind) (t turn) {
+func turnIn(list driver.Waiters, id string) (t turn) {
 	if list == "" {
 		return turn{named: true}
 	}
 	together := time.Duration(-1) // the patience of the places right before, if there are any
 	kept := reserved(list)
-	t.rest = list
-	for n := 0; t.rest != ""; n++ {
+	t.behind = list
+	for n, left := 0, list; left != ""; n++ {
 		var w driver.Waiter
-		w, t.rest = t.rest.Cut()
+		w, left = left.Cut()
 		patience, place := w.Patience(), w.Place()
 		if kept && n >= driver.KeptFor {
 			patience = 0
@@ -44,10 +44,11 @@ func turnIn(list driver.Waiters, id string, kind driver.Kind) (t turn) {
 				t.before--
 				t.begins -= together
 			}
-			if kind.Place() {
-				t.rest = list.Without(id)
+			if t.named = true; place {
+				t.behind = list.Without(id) // those before it may come later
+			} else {
+				t.behind = left
 			}
-			t.named = true
 			return t
 		}
 		if place && together >= 0 {

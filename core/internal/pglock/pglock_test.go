@@ -90,15 +90,6 @@ func TestArrays(t *testing.T) {
 	}
 }
 
-func TestListsAreBounded(t *testing.T) {
-	long := strings.Repeat("w,", 100) + "w"
-	for list, want := range map[string]int{"": 1, "w": 1, "v,w": 2, long: maxNames} {
-		if got := firstNames(list); !strings.HasPrefix(list, got) || strings.Count(got, ",")+1 != want {
-			t.Errorf("%q has become %q", list, got)
-		}
-	}
-}
-
 func TestStatementsNameTheTable(t *testing.T) {
 	s := statementsFor("other.locks", strings.Clone)
 	for _, text := range append(s.of[:], s.take, s.free, s.look, s.sweep) {

@@ -17,7 +17,7 @@ func (w *worker) lone(ctx context.Context) (decided bool, err error) {
 	var rows *sql.Rows
 	switch {
 	case r.kind == acquires:
-		rows, err = w.conn.QueryContext(ctx, s.text.Load().take, []byte(r.key), r.owner, ttl(r), r.waiter, r.rest, s.rowTimeout())
+		rows, err = w.conn.QueryContext(ctx, s.text.Load().take, []byte(r.key), r.owner, ttl(r), r.waiter, s.rowTimeout())
 	case r.kind == releases && r.waiter == "":
 		rows, err = w.conn.QueryContext(ctx, s.text.Load().free, []byte(r.key), r.owner, r.token, s.rowTimeout())
 	default:

@@ -34,7 +34,7 @@ const (
 	renews
 	releases
 	declines
-	records // requests on the records of locks, whatever they are for
+	records // requests of all kinds on the records of locks
 )
 
 // recorded is the code of an answer that the row has a record.
@@ -48,9 +48,9 @@ type request struct {
 	kind  kind
 	index int // of the lease that it renews, in its batch
 
-	key, owner, waiter, rest string
-	ttl                      time.Duration
-	token                    int64
+	key, owner, waiter string
+	ttl                time.Duration
+	token              int64
 
 	deadline time.Time // when nothing is sent again; zero: maxTries decides
 	asks     bool      // for something new: of no use without its caller
@@ -222,20 +222,4 @@ func checkTexts(all ...string) error {
 		}
 	}
 	return nil
-}
-
-// maxNames is how many names a list of waiting lockers has room for.
-const maxNames = 63
-
-// firstNames bounds a list of waiting lockers.
-func firstNames(list string) string {
-	at := 0
-	for range maxNames {
-		next := strings.IndexByte(list[at:], ',')
-		if next < 0 {
-			return list
-		}
-		at += next + 1
-	}
-	return list[:at-1]
 }

@@ -102,7 +102,7 @@ func (s *Store) arguments(batch []*request) []any {
 	bound := s.rowTimeout()
 	switch batch[0].kind {
 	case acquires:
-		return []any{key, owner, numberArray(batch, ttl), waiter(), column(func(r *request) string { return r.rest }), bound}
+		return []any{key, owner, numberArray(batch, ttl), waiter(), bound}
 	case renews:
 		return []any{key, owner, numberArray(batch, ttl), bound}
 	case declines:

@@ -5,7 +5,6 @@ import (
 	"database/sql"
 	"fmt"
 	"log/slog"
-	"strings"
 	"sync"
 	"time"
 
@@ -185,11 +184,11 @@ func (s *Store) Acquire(ctx context.Context, ask driver.AcquireRequest) (driver.
 	if err := keystate.Check(&ask); err != nil {
 		return driver.Reply{}, err
 	}
-	ask.TTL, ask.Rest = micros(ask.TTL), driver.Waiters(firstNames(string(ask.Rest)))
+	ask.TTL = micros(ask.TTL)
 	s.sweeping.Do(s.startSweep)
 	_, attentive := driver.IsAttentive(ask.Owner)
 	r := &request{kind: acquires}
-	if ask.Kind.Place() || ask.Line != driver.InTurn || ask.From != "" || attentive || strings.Contains(string(ask.Rest), "+") {
+	if ask.Kind.Place() || ask.Line != driver.InTurn || ask.From != "" || attentive {
 		r.kind = records
 	}
 	return s.ask(ctx, r, ask, func(rec *keystate.Record, now time.Time, v *ruling) (n keystate.Notices) {
@@ -205,11 +204,11 @@ func (s *Store) Acquire(ctx context.Context, ask driver.AcquireRequest) (driver.
 
 // ask sends a request for a lock, and waits for its reply.
 func (s *Store) ask(ctx context.Context, r *request, ask driver.AcquireRequest, by rule) (driver.Reply, error) {
-	if err := checkTexts(ask.Owner, string(ask.Waiter), string(ask.Rest), ask.From); err != nil {
+	if err := checkTexts(ask.Owner, string(ask.Waiter), ask.From); err != nil {
 		return driver.Reply{}, err
 	}
 	r.store, r.lane, r.asks, r.deadline, r.done = s, &s.requests, true, ask.Deadline, make(chan *request, 1)
-	r.key, r.owner, r.ttl, r.waiter, r.rest = ask.Key, ask.Owner, ask.TTL, string(ask.Waiter), string(ask.Rest)
+	r.key, r.owner, r.ttl, r.waiter = ask.Key, ask.Owner, ask.TTL, string(ask.Waiter)
 	if ask.Late != nil {
 		r.late = func() { ask.Late(r.reply()) }
 	}

@@ -66,6 +66,21 @@ func TestRequestsOfACallHaveTheirOwnArguments(t *testing.T) {
 			}
 
 			var acquires [n]acquire
+			const arguments = callArgs + 2*n + n + 3
+			for i, token := range do(arguments, func(i int) *Request {
+				r := &acquires[i]
+				r.ask = driver.AcquireRequest{Owner: fmt.Sprint("owner:", i)}
+				r.keys[0], r.keys[1] = s.names.with(key(i), fenceSuffix)
+				r.ms = [2]int64{Milliseconds(lease(i)), Milliseconds(lease(i) + fenceTime)}
+				r.exclusive(s)
+				return &r.Request
+			}) {
+				if got := rdb.HGet(t.Context(), s.names.lock(key(i)), fmt.Sprint("owner:", i)).Val(); got != fmt.Sprint(token) {
+					t.Errorf("%s: its token is %q, want %v", key(i), got, token)
+				}
+			}
+			hasLease(1)
+
 			rest := func(i int) string {
 				switch {
 				case !wait:
@@ -75,27 +90,6 @@ func TestRequestsOfACallHaveTheirOwnArguments(t *testing.T) {
 				}
 				return "a second"
 			}
-			arguments := callArgs + 2*n + n + 3
-			if wait {
-				arguments++
-			}
-			for i, token := range do(arguments, func(i int) *Request {
-				r := &acquires[i]
-				r.ask = driver.AcquireRequest{Owner: fmt.Sprint("owner:", i), Rest: driver.Waiters(rest(i))}
-				r.keys[0], r.keys[1] = s.names.with(key(i), fenceSuffix)
-				r.ms = [2]int64{Milliseconds(lease(i)), Milliseconds(lease(i) + fenceTime)}
-				r.exclusive(s)
-				return &r.Request
-			}) {
-				if got := rdb.HGet(t.Context(), s.names.lock(key(i)), fmt.Sprint("owner:", i)).Val(); got != fmt.Sprint(token) {
-					t.Errorf("%s: its token is %q, want %v", key(i), got, token)
-				}
-				if got := rdb.HGet(t.Context(), s.names.lock(key(i)), "q").Val(); got != rest(i) {
-					t.Errorf("%s: %q waits, want %q", key(i), got, rest(i))
-				}
-			}
-			hasLease(1)
-
 			// All are held now: others are entered into the lists.
 			waiter := func(i int) string {
 				if i == odd {
@@ -106,7 +100,7 @@ func TestRequestsOfACallHaveTheirOwnArguments(t *testing.T) {
 			var refusals [n]acquire
 			for i, reply := range do(arguments, func(i int) *Request {
 				r := &refusals[i]
-				r.ask, r.waiter = driver.AcquireRequest{Owner: fmt.Sprint("late:", i), Rest: driver.Waiters(rest(i))}, waiter(i)
+				r.ask, r.waiter = driver.AcquireRequest{Owner: fmt.Sprint("late:", i)}, waiter(i)
 				r.keys, r.ms = acquires[i].keys, acquires[i].ms
 				r.exclusive(s)
 				return &r.Request
@@ -114,9 +108,8 @@ func TestRequestsOfACallHaveTheirOwnArguments(t *testing.T) {
 				if list, _ := reply.([]any); len(list) != 4 || list[0] != fmt.Sprint("owner:", i) || list[2] != int64(1) || list[3].(int64) <= 0 {
 					t.Errorf("%s is held: %v", key(i), reply)
 				}
-				list := strings.TrimPrefix(rest(i)+","+waiter(i), ",")
-				if got := rdb.HGet(t.Context(), s.names.lock(key(i)), "q").Val(); got != list {
-					t.Errorf("%s: %q waits, want %q", key(i), got, list)
+				if got := rdb.HGet(t.Context(), s.names.lock(key(i)), "q").Val(); got != waiter(i) {
+					t.Errorf("%s: %q waits, want %q", key(i), got, waiter(i))
 				}
 				if rest(i) == "" {
 					rdb.HDel(t.Context(), s.names.lock(key(i)), "q")
@@ -147,7 +140,7 @@ func TestRequestsOfACallHaveTheirOwnArguments(t *testing.T) {
 					r.ask.Waiter = "a third"
 				}
 				return r.Make(s, releaseScript, r.names[0], r.room[:]).Keys(&r.names[0]).
-					Args(&r.ask.Owner).Common(s.announces(), &r.ask.Waiter)
+					Args(&r.ask.Owner).Common(s.announces(), (*string)(&r.ask.Waiter))
 			}) {
 				want := "1"
 				if rest(i) != "" {

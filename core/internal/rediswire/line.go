@@ -55,7 +55,7 @@ func (s *Store) askInLine(ctx context.Context, ask driver.AcquireRequest) (drive
 		r.waiter += "@" + strconv.FormatInt(Milliseconds(min(ask.Left, longest)), 10)
 	}
 	r.Make(s, lineScript, r.keys[0], r.room[:]).Keys(&r.keys[0], &r.keys[1], &r.keys[2]).
-		Args(&r.ask.Owner, &r.ms[0], &r.ms[1], &r.waiter, (*string)(&r.ask.Rest), &r.line, &r.number, &r.order)
+		Args(&r.ask.Owner, &r.ms[0], &r.ms[1], &r.waiter, &r.line, &r.number, &r.order)
 	r.Deadline, r.Write, r.Asks = ask.Deadline, ask.Owner != "", true
 	if !r.Do(ctx, ask.Deadline) {
 		return driver.Reply{}, Pending(ctx)

@@ -79,7 +79,7 @@ func (s *Store) Acquire(ctx context.Context, ask driver.AcquireRequest) (driver.
 	if place {
 		r.atMost, r.tokens = atMost, tokens
 		r.Make(s, enterScript, r.keys[0], r.room[:]).Keys(&r.keys[0], &r.keys[1]).
-			Args(&r.ask.Owner, &r.ms[0], &r.ms[1], &r.atMost, (*string)(&r.ask.Rest), (*string)(&r.ask.Waiter), &r.tokens)
+			Args(&r.ask.Owner, &r.ms[0], &r.ms[1], &r.atMost, (*string)(&r.ask.Waiter), &r.tokens)
 	} else {
 		switch r.waiter = string(ask.Waiter); {
 		case r.waiter == "":
@@ -112,9 +112,6 @@ func (s *Store) Acquire(ctx context.Context, ask driver.AcquireRequest) (driver.
 func (r *acquire) exclusive(s *Store) {
 	r.Make(s, acquireScript, r.keys[0], r.room[:]).Keys(&r.keys[0], &r.keys[1]).
 		Args(&r.ask.Owner).Common(&r.ms[0], &r.ms[1], &r.waiter)
-	if r.ask.Rest != "" {
-		r.Common((*string)(&r.ask.Rest))
-	}
 }
 
 // Pending is the error for a caller that leaves before the outcome is known.

@@ -224,9 +224,8 @@ type Proposal struct {
 	// above an earlier proposal of the same owner, which it replaces. Zero takes no
 	// lock, and only asks.
 	Token int64
-	// Waiter and Rest have the meaning of [driver.AcquireRequest].
+	// Waiter has the meaning of [driver.AcquireRequest].
 	Waiter driver.Waiter
-	Rest   driver.Waiters
 	// Mark is the mark ([Identity]) without which the node does nothing.
 	Mark string
 	// Deadline is the time after which nothing is sent to the node.
@@ -268,7 +267,7 @@ func (n *Node) Propose(p Proposal, done func(Vote, error)) {
 	r.names[0], r.names[1] = n.store.names.with(p.Key, fenceSuffix)
 	r.ms = [2]int64{Milliseconds(p.TTL), Milliseconds(p.Keep)}
 	r.Make(n.store, proposeScript, r.names[0], r.room[:]).Keys(&r.names[0], &r.names[1], &n.mark).
-		Args(&r.ask.Owner, &r.ms[0], &r.ms[1], &r.ask.Token, (*string)(&r.ask.Rest), (*string)(&r.ask.Waiter), &r.ask.Ends, &r.ask.Mark)
+		Args(&r.ask.Owner, &r.ms[0], &r.ms[1], &r.ask.Token, (*string)(&r.ask.Waiter), &r.ask.Ends, &r.ask.Mark)
 	r.Deadline, r.Asks = p.Deadline, true
 	r.once = p.Token == 0 // it takes no lock: its sender asks anew
 	r.Detach(func() { done(r.vote()) }).Start()
@@ -280,7 +279,7 @@ type proposal struct {
 	ask   Proposal
 	names [2]string // lock, fence
 	ms    [2]int64  // lease, fence's
-	room  [callArgs + 11]any
+	room  [callArgs + 10]any
 }
 
 // vote reads the script's reply.

@@ -36,7 +36,7 @@ func (c asked) arguments(key string) (keys []string, args []any) {
 		}
 		return []string{key, key + fenceSuffix}, []any{c.owner, c.lease, c.lease + 60_000, waiter}
 	case "enter":
-		return []string{key, key + fenceSuffix}, []any{c.owner, c.lease, c.lease + 60_000, c.atMost, "", c.id, c.tokens}
+		return []string{key, key + fenceSuffix}, []any{c.owner, c.lease, c.lease + 60_000, c.atMost, c.id, c.tokens}
 	case "stay", "renew":
 		return []string{key}, []any{c.owner, c.lease}
 	case "leave":

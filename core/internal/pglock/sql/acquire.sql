@@ -3,9 +3,7 @@
 --
 -- $1 keys, each once      $2 owners      $3 leases, in µs
 -- $4 the lockers that will wait if the lock is held; '' for none
--- $5 lists of lockers that wait already, joined by commas, kept with the lock if the row
---    does not know better; may be ''
--- $6 lock_timeout: for how many ms the statement waits for the lock of one row
+-- $5 lock_timeout: for how many ms the statement waits for the lock of one row
 --
 -- Returns a row for each key: its index, from 1; 1 if the owner holds the lock, 0 if it does not,
 -- 3 if the row has a record; the token; else the holder, '' where there is none; after how many µs to ask again, or of a grant
@@ -30,12 +28,12 @@
 -- locker takes the lock nevertheless. Where that time begins in the future, the clock was set
 -- back (late), and the time begins anew.
 WITH conf AS MATERIALIZED (
-	SELECT set_config('lock_timeout', $6::text, true) AS bound,
+	SELECT set_config('lock_timeout', $5::text, true) AS bound,
 		CASE current_setting('synchronous_commit') WHEN 'off' THEN set_config('synchronous_commit', 'on', true) END AS flush
 ), req AS MATERIALIZED (
 	SELECT r.*, clock_timestamp() AS now
-	FROM conf, unnest($1::bytea[], $2::text[], $3::bigint[], $4::text[], $5::text[])
-		WITH ORDINALITY AS r (key, owner, ttl, waiter, rest, i)
+	FROM conf, unnest($1::bytea[], $2::text[], $3::bigint[], $4::text[])
+		WITH ORDINALITY AS r (key, owner, ttl, waiter, i)
 ), seen AS MATERIALIZED (
 	SELECT r.*, l.key IS NOT NULL AS there, l.owner AS holder, l.token, l.lease_until, l.waiters, l.record IS NOT NULL AS recorded,
 		l.record IS NULL AND (l.owner IS NULL OR l.lease_until <= r.now OR l.owner = r.owner OR r.waiter <> '' AND array_position(l.waiters, r.waiter) IS NULL
@@ -43,7 +41,7 @@ WITH conf AS MATERIALIZED (
 				SELECT FROM unnest(l.waiters) name WHERE split_part(name, '~', 1) = split_part(r.waiter, '~', 1)))) AS wants
 	FROM req r LEFT JOIN interlock_lock l ON l.key = r.key
 ), pick AS MATERIALIZED (
-	SELECT s.i, s.owner, s.ttl, s.waiter, s.rest, l.key, l.owner AS holder, l.token, l.lease_until, l.waiters, l.called_at, l.record IS NOT NULL AS recorded,
+	SELECT s.i, s.owner, s.ttl, s.waiter, l.key, l.owner AS holder, l.token, l.lease_until, l.waiters, l.called_at, l.record IS NOT NULL AS recorded,
 		clock_timestamp() AS now
 	FROM seen s JOIN interlock_lock l ON l.key = s.key
 	WHERE s.there AND s.wants
@@ -82,7 +80,6 @@ WITH conf AS MATERIALIZED (
 			WHEN NOT v.granted AND v.place IS NULL THEN v.waiters || v.waiter
 			WHEN NOT v.granted THEN v.waiters[:v.place - 1] || v.waiter || v.waiters[v.place + 1:]
 			WHEN v.place IS NOT NULL THEN v.waiters[v.place + 1:]
-			WHEN v.rest <> '' THEN string_to_array(v.rest, ',')
 			ELSE '{}' END,
 		called_at = CASE WHEN NOT v.granted THEN v.called_at
 			WHEN v.n > 0 AND v.place IS DISTINCT FROM 1 THEN clock_timestamp() END
@@ -91,10 +88,9 @@ WITH conf AS MATERIALIZED (
 	RETURNING v.i, l.token
 ), added AS (
 	-- After the rows are locked, and in the order of the keys, for the reason above.
-	INSERT INTO interlock_lock (key, owner, token, lease_until, waiters)
+	INSERT INTO interlock_lock (key, owner, token, lease_until)
 	SELECT s.key, s.owner, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint,
-		clock_timestamp() + s.ttl * interval '1 microsecond',
-		CASE WHEN s.rest <> '' THEN string_to_array(s.rest, ',') ELSE '{}' END
+		clock_timestamp() + s.ttl * interval '1 microsecond'
 	FROM seen s
 	WHERE NOT s.there AND (SELECT count(*) FROM pick) >= 0
 	ORDER BY s.key

@@ -3,29 +3,26 @@
 --
 -- $1 key      $2 owner      $3 lease, in µs
 -- $4 the locker that will wait if the lock is held; '' for none
--- $5 the list of lockers that wait already, joined by commas, or ''
--- $6 lock_timeout: for how many ms the statement waits for the lock of the row
+-- $5 lock_timeout: for how many ms the statement waits for the lock of the row
 --
 -- Returns 1 if the owner holds the lock, 0 if it does not, 2 to ask acquire.sql, as no row
 -- does, 3 if the row has a record; then the other columns of acquire.sql.
 WITH conf AS MATERIALIZED (
-	SELECT set_config('lock_timeout', $6::text, true) AS bound,
+	SELECT set_config('lock_timeout', $5::text, true) AS bound,
 		CASE current_setting('synchronous_commit') WHEN 'off' THEN set_config('synchronous_commit', 'on', true) END AS flush
 ), taken AS (
 	UPDATE interlock_lock l SET
 		owner = $2::text,
 		token = greatest(l.token + 16, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint),
 		lease_until = clock_timestamp() + $3::bigint * interval '1 microsecond',
-		waiters = CASE WHEN $5::text <> '' THEN string_to_array($5::text, ',') ELSE '{}' END,
 		called_at = NULL
 	FROM conf
 	WHERE l.key = $1::bytea AND (l.owner IS NULL OR l.lease_until <= clock_timestamp()) AND l.waiters = '{}' AND l.record IS NULL
 	RETURNING l.token, CASE WHEN l.token > (extract(epoch FROM clock_timestamp()) * 1000000)::bigint THEN 15 ELSE 0 END::bigint AS room
 ), added AS (
-	INSERT INTO interlock_lock (key, owner, token, lease_until, waiters)
+	INSERT INTO interlock_lock (key, owner, token, lease_until)
 	SELECT $1::bytea, $2::text, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint,
-		clock_timestamp() + $3::bigint * interval '1 microsecond',
-		CASE WHEN $5::text <> '' THEN string_to_array($5::text, ',') ELSE '{}' END
+		clock_timestamp() + $3::bigint * interval '1 microsecond'
 	FROM conf
 	WHERE NOT EXISTS (SELECT FROM taken)
 	ON CONFLICT (key) DO NOTHING

@@ -15,8 +15,6 @@
 --         the locker that the owner wants the lock in place of, and with "@ms", ms being
 --         how long its caller still waits: for as long, but for a short time only, no new
 --         places are granted ahead of it
--- ARGV[5] the lockers that wait already, kept with the lock when it is granted; not there
---         if there are none. Of several locks, all have this argument or none has it
 --
 -- Returns the token when the owner holds the lock, or {token, number of tokens left out after
 -- it} where the clock lags the token, else {holders, after how many ms to ask again, 1 if the
@@ -34,7 +32,7 @@ local time, stamp -- the server's, in µs
 -- each run, and that took as long as two commands.
 local count = #KEYS / 2
 if count == 1 and call('EXISTS', KEYS[1]) == 0 then
-	local lock, fence, owner, lease, keep, rest = KEYS[1], KEYS[2], ARGV[1], ARGV[2], ARGV[3], ARGV[5]
+	local lock, fence, owner, lease, keep, rest = KEYS[1], KEYS[2], ARGV[1], ARGV[2], ARGV[3]
 	-- include grant.lua
 	return spare and {token, spare} or token
 end
@@ -49,7 +47,7 @@ local function contended()
 		return spare and {token, spare} or token
 	end
 
-	return function(lock, fence, owner, lease, keep, waiter, rest)
+	return function(lock, fence, owner, lease, keep, waiter)
 		local has = call('HMGET', lock, owner, 'q', 'm', 'b', 'r', 'offer')
 		local mine, q, m, r, o = has[1], has[2] or '', has[3], has[5], has[6]
 		local id, left = match(waiter, '^(.*)@(%d+)$')
@@ -79,8 +77,7 @@ local function contended()
 		if n == 0 then
 			-- The holders have crashed, and the lockers that wait are still in the list.
 			call('DEL', lock)
-			q = without(q, id)
-			return grant(lock, fence, owner, lease, keep, q == '' and rest or uncalled(q))
+			return grant(lock, fence, owner, lease, keep, uncalled(without(q, id)))
 		end
 		local listed = enlist(lock, q, id, '')
 		local til = now + min(tonumber(left) or 0, longest)
@@ -98,21 +95,21 @@ if count == 1 then
 end
 
 local name, held = 'acquire', nil
-local common, each = #ARGV <= count + 4, #ARGV / count
+local common, each = #ARGV == count + 3, #ARGV / count
 local function all(replies, from)
-	local lease, keep, waiter, rest = ARGV[count + 1], ARGV[count + 2], ARGV[count + 3], ARGV[count + 4]
+	local lease, keep, waiter, rest = ARGV[count + 1], ARGV[count + 2], ARGV[count + 3]
 	for i = from, count do
 		local lock, fence, owner = KEYS[2 * i - 1], KEYS[2 * i], ARGV[i]
 		if not common then
 			local a = each * (i - 1)
-			owner, lease, keep, waiter, rest = ARGV[a + 1], ARGV[a + 2], ARGV[a + 3], ARGV[a + 4], each > 4 and ARGV[a + 5]
+			owner, lease, keep, waiter = ARGV[a + 1], ARGV[a + 2], ARGV[a + 3], ARGV[a + 4]
 		end
 		if call('EXISTS', lock) == 0 then
 			-- include grant.lua
 			replies[i + 1] = spare and {token, spare} or token
 		else
 			held = held or contended()
-			replies[i + 1] = held(lock, fence, owner, lease, keep, waiter, rest) or false
+			replies[i + 1] = held(lock, fence, owner, lease, keep, waiter) or false
 		end
 	end
 end

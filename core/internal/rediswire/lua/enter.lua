@@ -9,9 +9,8 @@
 -- ARGV[2] lease, in ms
 -- ARGV[3] how long the fence is kept, in ms
 -- ARGV[4] how many owners may have places, with this one; 0 for any number
--- ARGV[5] the lockers that wait already, kept with the lock if it has no list; may be empty
--- ARGV[6] the locker that will wait if it is refused; empty for none
--- ARGV[7] how many tokens are made
+-- ARGV[5] the locker that will wait if it is refused; empty for none
+-- ARGV[6] how many tokens are made
 --
 -- Returns the first token when the owner has a place, else {holders, after how many ms
 -- to ask again, 1 if the locker is in the list, 1 if too many have places}; for several
@@ -25,13 +24,13 @@ local count, held = #KEYS / 2, nil
 -- Most requests find that no locker waits and that there is room. They make no function, as in
 -- acquire.lua. A refusal costs them a command more.
 if count == 1 then
-	local lock, fence, owner, keep, atmost, left = KEYS[1], KEYS[2], ARGV[1], ARGV[3], ARGV[4] + 0, ARGV[5]
+	local lock, fence, owner, keep, atmost, left = KEYS[1], KEYS[2], ARGV[1], ARGV[3], ARGV[4] + 0, ''
 	held = call('HMGET', lock, owner, 'q', 'm', 'b')
 	local fresh, earliest = not held[3], tonumber(held[3])
 	if not held[1] and not held[2] and not held[4] and not (fresh and call('EXISTS', lock) == 1) then
 		-- include clock.lua
 		if fresh or time < earliest * 1000 and (atmost == 0 or call('HLEN', lock) - 1 < atmost) then
-			local lease, tokens, q, ceil, min = ARGV[2] + 0, ARGV[7] + 0, '', math.ceil, math.min
+			local lease, tokens, q, ceil, min = ARGV[2] + 0, ARGV[6] + 0, '', math.ceil, math.min
 			local linger = 1000 -- as in places.lua
 			-- include seat.lua
 			return token
@@ -49,10 +48,11 @@ local function ahead(q, id)
 	return first and not find(',' .. sub(q, 1, first - 1), ',[^+-]') and first
 end
 
-local function enter(held, lock, fence, owner, lease, keep, atmost, rest, id, tokens)
+local function enter(held, lock, fence, owner, lease, keep, atmost, id, tokens)
 	held = held or call('HMGET', lock, owner, 'q', 'm', 'b')
 	local mine, q, m = held[1], held[2] or '', held[3]
 	local fresh = not m and call('EXISTS', lock) == 0
+	local left
 	local kept = not m and not fresh and call('HMGET', lock, 'r', 'offer') or {}
 	local reserved, o = kept[1], kept[2]
 	if reserved then
@@ -64,7 +64,7 @@ local function enter(held, lock, fence, owner, lease, keep, atmost, rest, id, to
 			return {o or '', ms, enlist(lock, q, id, '+'), 0}
 		end
 		call('DEL', lock)
-		fresh, rest, q = true, behind, ''
+		fresh, left = true, behind
 	elseif not m and not fresh then
 		local names = holders(lock, 1)
 		want(lock, q, id, names)
@@ -87,19 +87,18 @@ local function enter(held, lock, fence, owner, lease, keep, atmost, rest, id, to
 		end
 	end
 
-	local left = without(q, id)
-	left = left == '' and rest or left
+	left = left or without(q, id)
 	-- include seat.lua
 	return token
 end
 
 if count == 1 then
-	return enter(held, KEYS[1], KEYS[2], ARGV[1], tonumber(ARGV[2]), ARGV[3], tonumber(ARGV[4]), ARGV[5], ARGV[6], tonumber(ARGV[7]))
+	return enter(held, KEYS[1], KEYS[2], ARGV[1], tonumber(ARGV[2]), ARGV[3], tonumber(ARGV[4]), ARGV[5], tonumber(ARGV[6]))
 end
 local name = 'enter'
 local function one(i)
-	local k, a = 2 * i, 7 * i
-	return enter(nil, KEYS[k - 1], KEYS[k], ARGV[a - 6], tonumber(ARGV[a - 5]), ARGV[a - 4], tonumber(ARGV[a - 3]), ARGV[a - 2],
-		ARGV[a - 1], tonumber(ARGV[a]))
+	local k, a = 2 * i, 6 * i
+	return enter(nil, KEYS[k - 1], KEYS[k], ARGV[a - 5], tonumber(ARGV[a - 4]), ARGV[a - 3], tonumber(ARGV[a - 2]), ARGV[a - 1],
+		tonumber(ARGV[a]))
 end
 -- include each.lua

@@ -10,10 +10,9 @@
 -- ARGV[2] lease, in ms
 -- ARGV[3] how long fence and number are kept, in ms
 -- ARGV[4] the locker that will wait if the lock is held, as for acquire.lua; empty for none
--- ARGV[5] the lockers that wait already, kept with the lock when it is granted; may be empty
--- ARGV[6] 1: the newest caller, 2: the only one
--- ARGV[7] the number that the caller got before; 0: it comes at this moment
--- ARGV[8] of a newest caller without a number its order: greater for a later caller of the locker
+-- ARGV[5] 1: the newest caller, 2: the only one
+-- ARGV[6] the number that the caller got before; 0: it comes at this moment
+-- ARGV[7] of a newest caller without a number its order: greater for a later caller of the locker
 --
 -- Returns {token, number, how many tokens are left out after it, or 0 as in acquire.lua} when
 -- the owner holds the lock, {0} if the caller must not wait, else
@@ -26,8 +25,8 @@ local time, stamp -- the server's, in µs
 -- include places.lua
 -- include want.lua
 
-local lock, fence, line, owner, lease, keep, rest = KEYS[1], KEYS[2], KEYS[3], ARGV[1], ARGV[2], ARGV[3], ARGV[5]
-local newest, number = ARGV[6] == '1', tonumber(ARGV[7])
+local lock, fence, line, owner, lease, keep = KEYS[1], KEYS[2], KEYS[3], ARGV[1], ARGV[2], ARGV[3]
+local newest, number = ARGV[5] == '1', tonumber(ARGV[6])
 local id, left = match(ARGV[4], '^(.*)@(%d+)$')
 id = id or ARGV[4]
 local name, named = match(id, '^(.*)=(%d+)$')
@@ -58,7 +57,7 @@ local comes = newest and number == 0
 local others = without(q, id)
 if newest then
 	if comes then
-		local by, order, before = bare(id), tonumber(ARGV[8]), tonumber(from[3])
+		local by, order, before = bare(id), tonumber(ARGV[7]), tonumber(from[3])
 		if by ~= from[2] or order > before then
 			-- include clock.lua
 			last = max(last + 1, time)
@@ -110,7 +109,7 @@ local function refused(names, ms)
 end
 
 if not m and not r and call('EXISTS', lock) == 0 then
-	return owner ~= '' and granted(rest) or {'', 0, 0, number}
+	return owner ~= '' and granted() or {'', 0, 0, number}
 elseif r then
 	local ms, behind = opening(lock, q, bare(id), r, o, named or '')
 	if newest and not o then
@@ -131,7 +130,7 @@ if n == 0 then
 		return {'', 0, 0, number}
 	end
 	call('DEL', lock)
-	return granted(others == '' and rest or uncalled(others))
+	return granted(uncalled(others))
 end
 local reply = refused(holders(lock, n), max(1, min(poll, call('PTTL', lock) - linger)))
 local til = now + min(tonumber(left) or 0, longest)

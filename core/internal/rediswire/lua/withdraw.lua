@@ -1,4 +1,5 @@
--- Gives up what an owner holds by vote, and tells the waiting lockers.
+-- Gives up what an owner holds by vote, and tells the waiting lockers. Their list stays for a while,
+-- with no owner, until one of them has the lock.
 --
 -- KEYS[1] lock
 -- KEYS[2] fence
@@ -38,10 +39,13 @@ local token, limit = tonumber(held[1]), tonumber(ARGV[4])
 if limit > 0 and token > limit then
 	return 3
 end
-redis.call('DEL', KEYS[1])
 local q = held[2] or ''
 if ARGV[5] ~= '' and #q < 2048 and not string.find(q, ARGV[5], 1, true) then
 	q = q == '' and ARGV[5] or q .. ',' .. ARGV[5]
+end
+redis.call('DEL', KEYS[1])
+if q ~= '' and not (type(redis.pcall('HSET', KEYS[1], 'q', q)) == 'number' and type(redis.pcall('PEXPIRE', KEYS[1], 4000)) == 'number') then
+	redis.call('DEL', KEYS[1]) -- nothing that never ends
 end
 -- From here the highest token is known, and does not count on. A fence that
 -- cannot be written does, which only asks more of the next proposal.
