@@ -31,7 +31,6 @@
 //	handover.go   hands the lock over to a ticket, and takes it over by one
 //	reaper.go     releases the locks that requests of unknown outcome may still get
 //	declining.go  leaves the list of those waiting
-//	names.go      the names of the process in lists of waiting lockers
 //	registry.go   keeps the entry of the process in the store
 //	closing.go    ends waits and holds when the Table closes
 //	stats.go      counts and states of the Table; errors.go: its errors
