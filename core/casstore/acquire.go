@@ -104,12 +104,15 @@ func (s *Store) acquire(ask driver.AcquireRequest) (driver.Reply, error) {
 	s.lists(ask.Key, ask.Waiter, true)
 	var reply driver.Reply
 	again, err := true, error(nil)
-	c.guess()
 	defer func() {
 		if c.pass != nil {
 			c.pass()
 		}
 	}()
+	if ask.Kind == driver.Permit {
+		c.pass = s.oneByOne(ask.Key, c.deadline)
+	}
+	c.guess()
 	for round := 0; again && round < rounds; {
 		if reply, again, err = c.look(); errors.Is(err, ErrSettled) {
 			reply, again, err = c.settle(err)
@@ -121,7 +124,7 @@ func (s *Store) acquire(ask driver.AcquireRequest) (driver.Reply, error) {
 			round++
 		}
 		if again && err == nil && c.pass == nil {
-			c.pass = s.oneByOne(ask.Key)
+			c.pass = s.oneByOne(ask.Key, c.deadline)
 			if last := s.lastSeen(ask.Key); last.lock.Revision.Number > c.at.lock.Revision.Number {
 				c.at = last // what the request before it has written
 			}
@@ -159,13 +162,16 @@ func (t *tries) collide(round int) {
 	}
 }
 
-// guess begins with the key as it was seen last if the locker was called, or has to come into line; and
-// else with a lock that is free: then one transaction takes it.
+// guess begins with the key as it was seen last if the locker was called, has to come into line, or
+// wants a place; and else with a lock that is free: then one transaction takes it.
 func (c *claim) guess() {
+	last, lock := c.lastSeen(c.ask.Key), c.calledTo(c.ask.Key)
+	if c.ask.Kind.Place() {
+		c.at = last
+	}
 	if c.ask.Waiter == "" {
 		return
 	}
-	last, lock := c.lastSeen(c.ask.Key), c.calledTo(c.ask.Key)
 	if lock.There() {
 		last.lock = lock
 	}
@@ -216,7 +222,11 @@ func (c *claim) look() (reply driver.Reply, again bool, err error) {
 	} else if err != nil {
 		return driver.Reply{}, false, err
 	}
-	if as, ours := v.hold(c.ask.Owner); ours && reply.Granted && !c.received.IsZero() {
+	if as, ours := v.hold(c.ask.Owner); ours && reply.Granted {
+		if c.received.IsZero() {
+			again, err = c.read()
+			return driver.Reply{}, again || err == nil, err
+		}
 		return c.granted(as, reply), false, nil
 	}
 	if reply.Out && !c.received.IsZero() {
@@ -271,7 +281,7 @@ func (c *claim) take(v *view, txn Txn, want held, granted driver.Reply) (reply d
 	if len(txn.Read) > 0 {
 		c.at.line = answer.Read[0]
 	}
-	if v.at.lock.There() || v.waits() { // others know the key
+	if v.at.lock.There() || v.waits() || c.ask.Kind.Place() { // others know the key, or may use it together
 		c.wroteLock(c.ask.Key, c.at, append(v.holds, want), received)
 	}
 	want.Granted = answer.Written[0].Number

@@ -57,6 +57,12 @@ func (s *Store) release(ask driver.ReleaseRequest, lapsed bool) (waiting driver.
 		p.void = h.asking > 0 || h.doubtful && h.doubt == s.void
 	}
 	s.mu.Unlock()
+	if ask.Kind == driver.Permit {
+		defer s.oneByOne(ask.Key, p.deadline)()
+		if last := s.lastSeen(ask.Key); last.lock.Revision.Number > p.at.lock.Revision.Number && p.at.lock.There() {
+			p.at = last // with the places that others of this process have got since
+		}
+	}
 	again := true
 	for again {
 		if p.at.lock.There() {

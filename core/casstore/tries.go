@@ -141,9 +141,9 @@ func (e silence) Error() string {
 // Is reports whether the error of the try is another one.
 func (e silence) Is(target error) bool { return errors.Is(e.err, target) }
 
-// oneByOne waits until no other request of this process for a key is in between: after one collision,
-// they would collide with each other. Many permits of a key come at once.
-func (s *Store) oneByOne(key string) (pass func()) {
+// oneByOne waits until no other request of this process for a key is in between, or until an instant:
+// requests for permits, and requests after a collision, would collide with each other.
+func (s *Store) oneByOne(key string, until time.Time) (pass func()) {
 	s.mu.Lock()
 	l := s.passes[key]
 	if l == nil {
@@ -152,9 +152,18 @@ func (s *Store) oneByOne(key string) (pass func()) {
 	}
 	l.users++
 	s.mu.Unlock()
-	l.busy <- struct{}{}
+	timer := time.NewTimer(time.Until(until))
+	defer timer.Stop()
+	had := true
+	select {
+	case l.busy <- struct{}{}:
+	case <-timer.C:
+		had = false
+	}
 	return func() {
-		<-l.busy
+		if had {
+			<-l.busy
+		}
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		if l.users--; l.users == 0 {

@@ -14,7 +14,6 @@ import (
 	"testing"
 	"time"
 
-	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/casstore"
