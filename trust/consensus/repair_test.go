@@ -14,7 +14,6 @@ import (
 	"testing"
 	"time"
 
-
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/casstore"
 )
