@@ -66,8 +66,8 @@ func (c *connection) define(fs *flag.FlagSet) {
 	fs.StringVar(&c.addr, "addr", c.addr, "`host[:port]`, or several with commas: nodes of a Cluster, or sentinels; 127.0.0.1:6379 if neither it nor -url is given")
 	fs.Func("postgres", "the locks are in PostgreSQL: `postgres://[user@]host[:port]/database`, or key=value pairs, as libpq has them",
 		func(s string) error { c.postgres = s; return nil })
-	fs.StringVar(&c.etcd, "etcd", c.etcd, "for run: the lock is in etcd: `host:port` of its members, with commas")
-	fs.StringVar(&c.zookeeper, "zookeeper", c.zookeeper, "for run: the lock is in ZooKeeper: `host:port` of its servers, with commas")
+	fs.StringVar(&c.etcd, "etcd", c.etcd, "locks in etcd, in place of Redis: `host:port` of its members, with commas")
+	fs.StringVar(&c.zookeeper, "zookeeper", c.zookeeper, "locks in ZooKeeper, in place of Redis: `host:port` of its servers, with commas")
 	fs.BoolVar(&c.cluster, "cluster", c.cluster, "the addresses are nodes of a Redis Cluster")
 	fs.StringVar(&c.sentinel, "sentinel", c.sentinel, "the addresses are sentinels, and the master has this `name`")
 	fs.StringVar(&c.sentinelUser, "sentinel-user", c.sentinelUser, "`name` of the user of the sentinels")

@@ -1,0 +1,127 @@
+package casstore
+
+import (
+	"context"
+	"iter"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/interlock-go/interlock/core/driver"
+)
+
+var _ driver.Lister = (*Store)(nil)
+
+// Look implements [driver.Lister].
+func (s *Store) Look(ctx context.Context, key string) (driver.View, error) {
+	answer, err := s.read(ctx, Txn{Read: []string{s.names.lock(key), s.names.line(key)}})
+	if err != nil {
+		return driver.View{Key: key}, err
+	}
+	hosts, err := s.hosts(ctx)
+	if err != nil {
+		return driver.View{Key: key}, err
+	}
+	return s.shown(key, found{answer.Read[0], answer.Read[1]}, hosts)
+}
+
+// List implements [driver.Lister]. An entry that is no lock is left out. The keys are in the order of their names
+// on the server.
+func (s *Store) List(ctx context.Context, begin string) iter.Seq2[driver.View, error] {
+	return func(yield func(driver.View, error) bool) {
+		hosts, err := s.hosts(ctx)
+		first := s.names.all()
+		if begin != "" {
+			first += escape(begin)
+		}
+		var at found
+		for e, failed := range s.entries(ctx, s.names.all(), strings.TrimSuffix(first, "/")) {
+			if err = failed; err != nil || !strings.HasPrefix(e.Name, first) {
+				break
+			}
+			part, kind, _ := strings.Cut(strings.TrimPrefix(e.Name, s.names.all()), "/")
+			key, ok := unescape(part)
+			switch {
+			case !ok || strings.HasPrefix(part, ":"):
+			case kind == "line":
+				at.line = e
+			case kind == "lock":
+				if at.lock = e; at.line.Name != s.names.line(key) {
+					at.line = Entry{} // of another key
+				}
+				if v, wrong := s.shown(key, at, hosts); wrong == nil && !v.Free() && !yield(v, nil) {
+					return
+				}
+			}
+		}
+		if err != nil {
+			yield(driver.View{}, err)
+		}
+	}
+}
+
+// shown is what an operator sees of a key. No clock of the server takes part: the lease of a holder
+// counts from its last sign of life.
+func (s *Store) shown(key string, at found, hosts map[string]string) (driver.View, error) {
+	v, err := s.open(key, at, time.Time{})
+	if err != nil {
+		return driver.View{Key: key}, err
+	}
+	view := v.rec.View(key, v.now)
+	view.Now = time.Time{}
+	for i := range view.Holders {
+		to := &view.Holders[i]
+		h, known := v.hold(to.Owner)
+		if !known {
+			continue // it is offered the lock
+		}
+		to.Token, to.Left, to.Whole = h.token(), h.lease(), true
+		host, pid, _ := strings.Cut(hosts[h.Process], "/")
+		to.Host = host
+		to.PID, _ = strconv.Atoi(pid) // zero: not known
+		view.Token = max(view.Token, to.Token)
+	}
+	return view, nil
+}
+
+// hosts are the hosts and numbers of the processes that have given a sign of life, by their names.
+func (s *Store) hosts(ctx context.Context) (map[string]string, error) {
+	hosts := map[string]string{}
+	for e, err := range s.entries(ctx, s.names.beats(), "") {
+		if err != nil {
+			return nil, err
+		}
+		process, _, _ := strings.Cut(strings.TrimPrefix(e.Name, s.names.beats()), "/")
+		hosts[process] = e.Value
+	}
+	return hosts, nil
+}
+
+// entries goes through the entries with a prefix, after a name, page by page.
+func (s *Store) entries(ctx context.Context, prefix, after string) iter.Seq2[Entry, error] {
+	return func(yield func(Entry, error) bool) {
+		for full := true; full; {
+			answer, err := s.read(ctx, Txn{List: []Range{{Prefix: prefix, After: after, Limit: page}}})
+			if err != nil {
+				yield(Entry{}, err)
+				return
+			}
+			for _, e := range answer.Lists[0] {
+				if after = e.Name; !yield(e, nil) {
+					return
+				}
+			}
+			full = len(answer.Lists[0]) == page
+		}
+	}
+}
+
+// read sends a transaction that only reads.
+func (s *Store) read(ctx context.Context, txn Txn) (Answer, error) {
+	t := tries{store: s, deadline: time.Now().Add(patience * s.wait()), base: ctx}
+	for {
+		if answer, _, again, err := t.send(txn); !again {
+			return answer, err
+		}
+	}
+}
