@@ -33,6 +33,7 @@ type world struct {
 	mu     sync.Mutex
 	lots   *rand.Rand
 	lease  time.Duration
+	places bool // some callers share locks, or want one of two permits
 	wrong  []string
 	grants int
 	keys   map[string]*state
@@ -41,7 +42,8 @@ type world struct {
 // state is the state of a key in the world: who trusts its lock, and the last token.
 type state struct {
 	holders map[*holder]bool
-	token   int64
+	token   int64                         // the last
+	alone   int64                         // the last of an exclusive holder
 	kept    map[string]casstore.Condition // of the user's transactions, by owner
 }
 
@@ -51,9 +53,17 @@ type holder struct {
 	until time.Time
 }
 
+// kindOf is the kind of hold that an owner wants: its name ends with the first letter.
+func kindOf(owner string) driver.Kind {
+	return map[byte]driver.Kind{'s': driver.Shared, 'p': driver.Permit}[owner[len(owner)-1]]
+}
+
+// permits is how many permits a key has.
+const permits = 2
+
 func newWorld(t *testing.T, seed uint64) *world {
 	w := &world{
-		t: t, server: castest.NewMemory(), begin: time.Now(),
+		t: t, places: seed%2 == 1, server: castest.NewMemory(), begin: time.Now(),
 		lots: rand.New(rand.NewPCG(seed, 1)), keys: map[string]*state{},
 	}
 	w.lease = time.Duration(100+w.lots.IntN(400)) * time.Millisecond
@@ -85,10 +95,13 @@ func (w *world) enter(key string, token int64, h *holder) {
 		k = &state{holders: map[*holder]bool{}, kept: map[string]casstore.Condition{}}
 		w.keys[key] = k
 	}
-	if token <= k.token {
-		w.complain("%s: token %d of %s follows %d", key, token, h.owner, k.token)
+	place := kindOf(h.owner).Place()
+	if after := k.token; !place && token <= after || place && token <= k.alone {
+		w.complain("%s: token %d of %s follows %d", key, token, h.owner, after)
 	}
-	k.token = token
+	if k.token = max(k.token, token); !place {
+		k.alone = token
+	}
 	for owner, condition := range k.kept {
 		if w.executes(condition) {
 			w.complain("%s: a transaction of %s is executed, and %s has the lock", key, owner, h.owner)
@@ -133,9 +146,12 @@ func (p *process) keep(key string, token int64, h *holder) {
 
 // alone complains of others that trust the lock at this moment. Called with the mutex held.
 func (w *world) alone(key string, h *holder) {
-	now := time.Now()
+	now, kind, others := time.Now(), kindOf(h.owner), 0
 	for other := range w.keys[key].holders {
-		if other != h && now.Before(other.until) && now.Before(h.until) {
+		if other == h || !now.Before(other.until) || !now.Before(h.until) {
+			continue
+		}
+		if others++; !kind.Place() || kind != kindOf(other.owner) || kind == driver.Permit && others >= permits {
 			w.complain("%s: %s and %s, for %v and %v more", key, h.owner, other.owner, h.until.Sub(now), other.until.Sub(now))
 		}
 	}
@@ -256,10 +272,14 @@ func (p *process) use(key string) {
 	for n := 0; time.Since(p.begin) < storm+calm/2; n++ {
 		if owner == "" {
 			owner = fmt.Sprintf("%s:%s:%d", p.name, key, n)
+			if p.places && p.draw() < 0.7 {
+				owner += map[bool]string{true: "s", false: "p"}[strings.HasSuffix(key, "0")]
+			}
 		}
 		late := make(chan driver.Reply, 1)
 		ask := driver.AcquireRequest{
-			Key: key, Owner: owner, TTL: p.lease, Waiter: driver.Waiter(p.name), Late: func(r driver.Reply, _ error) { late <- r },
+			Key: key, Owner: owner, Kind: kindOf(owner), AtMost: permits, TTL: p.lease,
+			Waiter: driver.NewWaiter(p.name, kindOf(owner), 0), Late: func(r driver.Reply, _ error) { late <- r },
 		}
 		if p.draw() < 0.3 {
 			ask.Deadline = time.Now().Add(p.upTo(p.lease))
@@ -297,7 +317,7 @@ func (p *process) hold(key, owner string, reply driver.Reply) {
 		return
 	}
 	p.enter(key, reply.Token, h)
-	if p.draw() < 0.5 {
+	if p.draw() < 0.5 && !kindOf(owner).Place() {
 		p.work.Go(func() { p.keep(key, reply.Token, h) })
 	}
 	abandon := p.draw() < 0.1 // the handler does not come back, and nothing is renewed
@@ -308,7 +328,7 @@ func (p *process) hold(key, owner string, reply driver.Reply) {
 		}
 		sent, lost := time.Now(), false
 		ctx, cancel := context.WithTimeout(context.Background(), p.lease/6)
-		p.store.Renew(ctx, []driver.Renewal{{Key: key, Owner: owner, TTL: p.lease}}, func(_ int, _ bool, err error) {
+		p.store.Renew(ctx, []driver.Renewal{{Key: key, Owner: owner, Kind: kindOf(owner), TTL: p.lease}}, func(_ int, _ bool, err error) {
 			lost = errors.Is(err, driver.ErrNotOwner) || err == nil && !p.extend(key, h, sent.Add(p.trust(p.lease)))
 		})
 		if cancel(); lost || !time.Now().Before(h.until) {
@@ -327,7 +347,7 @@ func (p *process) hold(key, owner string, reply driver.Reply) {
 // release gives a lock up, and has that done again where the outcome is not known.
 func (p *process) release(key, owner string, ambiguous bool) {
 	_, err := p.store.Release(context.Background(), driver.ReleaseRequest{
-		Key: key, Owner: owner, TTL: p.lease, Deadline: time.Now().Add(p.lease),
+		Key: key, Owner: owner, Kind: kindOf(owner), AtMost: permits, TTL: p.lease, Deadline: time.Now().Add(p.lease),
 	})
 	if ambiguous || err != nil && !errors.Is(err, driver.ErrNotOwner) {
 		p.orphan(key, owner)
@@ -338,7 +358,7 @@ func (p *process) release(key, owner string, ambiguous bool) {
 func (p *process) orphan(key, owner string) {
 	p.work.Go(func() {
 		_, _ = p.store.Release(context.Background(), driver.ReleaseRequest{
-			Key: key, Owner: owner, TTL: p.lease, Deadline: time.Now().Add(p.lease),
+			Key: key, Owner: owner, Kind: kindOf(owner), AtMost: permits, TTL: p.lease, Deadline: time.Now().Add(p.lease),
 		})
 	})
 }
@@ -366,7 +386,8 @@ func (w *world) run() []string {
 		w.complain("no lock was granted in calm weather; %d before", before)
 	}
 	for _, e := range w.server.Entries() {
-		if strings.HasSuffix(e.Name, "/lock") || strings.Contains(e.Name, "/held/") {
+		// A lock without a holder stays for lockers in line, which do not decline here.
+		if strings.HasSuffix(e.Name, "/lock") && strings.Contains(e.Value, `"holds"`) || strings.Contains(e.Name, "/held/") {
 			w.complain("%s stays: %s", e.Name, e.Value)
 		}
 	}
