@@ -88,6 +88,10 @@ bench: ## Interlock beside other libraries as tables, docs/pictures/bench-*.svg 
 scale: ## Confirm the cost model of docs/costs.md on real servers with up to 128 lockers, five minutes: make scale ARGS='-time 1s'
 	cd bench && $(GO) run ./scale $(ARGS)
 
+.PHONY: sizes
+sizes: ## Count lines, wide structs and arrows between the files of the lock's package; the long lane holds them against bounds
+	cd internal/sizes && $(GO) run .
+
 .PHONY: way
 way: ## Count the functions and files that one request runs through, from httplock to Lua and back, and list them: make way ARGS=-list
 	@dir=$$(mktemp -d); trap 'rm -rf "$$dir"' EXIT; GOCOVERDIR="$$dir" $(GO) run -cover -covermode=atomic -coverpkg=./... ./internal/way $(ARGS)

@@ -53,8 +53,8 @@ func (s *Store) keep(ctx context.Context, key string, token int64) (c Condition,
 	}
 	// One at a time: a second entry of one lease would make the first condition fail.
 	select {
-	case h.keeping <- struct{}{}:
-		defer func() { <-h.keeping }()
+	case h.kept.busy <- struct{}{}:
+		defer func() { <-h.kept.busy }()
 	case <-ctx.Done():
 		return c, pending(ctx)
 	}
@@ -68,8 +68,8 @@ func (s *Store) keep(ctx context.Context, key string, token int64) (c Condition,
 func (s *Store) keepOnce(ctx context.Context, h *hold, token int64) (c Condition, known bool, err error) {
 	s.mu.Lock()
 	at, ending := h.at, h.ending
-	c = Condition{s.names.held(h.key, h.owner), h.keptAt}
-	keptFor := h.keptFor
+	c = Condition{s.names.held(h.key, h.owner), h.kept.at}
+	keptFor := h.kept.token
 	s.mu.Unlock()
 	switch {
 	case ending:
@@ -103,8 +103,8 @@ func (s *Store) keepOnce(ctx context.Context, h *hold, token int64) (c Condition
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if h.keptAt = answer.Read[2].Revision; answer.Done {
-		h.keptFor = token
+	if h.kept.at = answer.Read[2].Revision; answer.Done {
+		h.kept.token = token
 	} // else the lock was written since, or a try of unknown outcome was executed
 	return c, false, nil
 }

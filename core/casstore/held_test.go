@@ -178,12 +178,14 @@ func TestAConditionHoldsAfterAnAnswerIsLost(t *testing.T) {
 	withLedger(t, func(l ledger) {
 		a, b := start(l.T, l.server), start(l.T, l.server)
 		lease := a.lock(l.T, "k")
+		synctest.Wait() // no other transaction takes the fault
 		a.next.Store(&castest.Fault{Unanswered: true})
 		held := l.held(a, lease)
 		l.want(true, held, "held")
 		if a.next.Load() != nil {
 			l.Error("no answer was lost; want the loss of an answer of the call")
 		}
+		synctest.Wait() // no other transaction takes the fault
 		a.next.Store(&castest.Fault{Unanswered: true})
 		_ = lease.Release(l.Context()) // it has no answer in its time
 		b.lock(l.T, "k")
@@ -207,6 +209,7 @@ func TestALateCallDoesNotEndTheConditionOfTheNextCaller(t *testing.T) {
 		first := a.lock(l.T, "k")
 		l.held(a, first)
 		second := lock(first)
+		synctest.Wait() // no other transaction takes the fault
 		a.next.Store(&castest.Fault{Before: 10 * time.Second})
 		ctx, cancel := context.WithTimeout(l.Context(), 10*time.Millisecond)
 		defer cancel()

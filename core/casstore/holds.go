@@ -25,9 +25,14 @@ type hold struct {
 	ending   bool      // its release has begun
 	timer    *time.Timer
 
-	keeping chan struct{} // has room for one: a call of [Store.Held] is under way
-	keptAt  Revision      // of its entry
-	keptFor int64         // the token of the lease that it was written for; zero: it is not known
+	kept kept
+}
+
+// kept is the entry of a hold for [Store.Held].
+type kept struct {
+	busy  chan struct{} // has room for one: a call is under way
+	at    Revision
+	token int64 // of the lease that it was written for; zero: it is not known
 }
 
 // expect notes an owner before the first transaction that can make it a holder. known says
@@ -40,7 +45,7 @@ func (s *Store) expect(key, owner string, kind driver.Kind, lease time.Duration)
 		return h, h.at.lock.There()
 	}
 	now := s.now()
-	h = &hold{key: key, owner: owner, kind: kind, lease: lease, until: now.Add(lease), asking: 1, keeping: make(chan struct{}, 1)}
+	h = &hold{key: key, owner: owner, kind: kind, lease: lease, until: now.Add(lease), asking: 1, kept: kept{busy: make(chan struct{}, 1)}}
 	h.timer = time.AfterFunc(lease, func() { s.background(func() { s.lapse(h) }) })
 	s.holds[owner] = h
 	return h, false

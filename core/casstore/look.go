@@ -10,9 +10,7 @@ import (
 	"github.com/interlock-go/interlock/core/driver"
 )
 
-var _ driver.Lister = (*Store)(nil)
-
-// Look implements [driver.Lister].
+// Look returns the state of the lock of a key, for package fleet.
 func (s *Store) Look(ctx context.Context, key string) (driver.View, error) {
 	answer, err := s.read(ctx, Txn{Read: []string{s.names.lock(key), s.names.line(key)}})
 	if err != nil {
@@ -25,7 +23,7 @@ func (s *Store) Look(ctx context.Context, key string) (driver.View, error) {
 	return s.shown(key, found{answer.Read[0], answer.Read[1]}, hosts)
 }
 
-// List implements [driver.Lister]. An entry that is no lock is left out. The keys are in the order of their names
+// List goes through the locks with keys that begin with a text, for package fleet. An entry that is no lock is left out. The keys are in the order of their names
 // on the server.
 func (s *Store) List(ctx context.Context, begin string) iter.Seq2[driver.View, error] {
 	return func(yield func(driver.View, error) bool) {

@@ -76,18 +76,23 @@ type Store struct {
 	end  context.CancelFunc
 	work sync.WaitGroup
 
-	mu          sync.Mutex
-	closed      bool
-	swept       bool                        // the sweep runs
-	answers     bool                        // the watch of calls runs
-	holds       map[string]*hold            // by owner
-	beaten      map[time.Duration]time.Time // the last beat written for locks of a lease
-	spent       map[time.Duration]bool      // beats that are to be deleted
-	void        Revision                    // of the process's void that was seen last
-	seen        sightings
-	queues      map[string]*queue                  // by key: where this process waits, or watches
+	mu     sync.Mutex
+	closed bool
+	swept  bool                        // the sweep runs
+	holds  map[string]*hold            // by owner
+	beaten map[time.Duration]time.Time // the last beat written for locks of a lease
+	spent  map[time.Duration]bool      // beats that are to be deleted
+	void   Revision                    // of the process's void that was seen last
+	seen   sightings
+	passes map[string]*lane // by key: requests that have collided
+	waiting
+}
+
+// waiting is where this process waits, and what calls it.
+type waiting struct {
+	answers     bool                               // the watch of calls runs
+	queues      map[string]*queue                  // by key
 	beatWatches map[string]*listening              // by name
-	passes      map[string]*lane                   // by key: requests that have collided
 	hints       map[string]func(key, owner string) // by the id of the locker
 }
 
@@ -119,9 +124,9 @@ func New(server Server, opts ...Option) (*Store, error) {
 	s := &Store{
 		server: server, names: layout{set.prefix}, timeout: set.timeout, log: logs.Aside(set.log),
 		process: hex.EncodeToString(id[:]), host: fmt.Sprintf("%s/%d", host, os.Getpid()), now: time.Now,
-		holds: map[string]*hold{}, beaten: map[time.Duration]time.Time{}, spent: map[time.Duration]bool{}, queues: map[string]*queue{},
-		beatWatches: map[string]*listening{}, passes: map[string]*lane{}, hints: map[string]func(key, owner string){},
-		seen: sightings{locks: map[string]*sighting{}, beats: map[string]*sighting{}, pruneAt: pruneAt},
+		holds: map[string]*hold{}, beaten: map[time.Duration]time.Time{}, spent: map[time.Duration]bool{}, passes: map[string]*lane{},
+		waiting: waiting{queues: map[string]*queue{}, beatWatches: map[string]*listening{}, hints: map[string]func(key, owner string){}},
+		seen:    sightings{locks: map[string]*sighting{}, beats: map[string]*sighting{}, pruneAt: pruneAt},
 	}
 	s.done, s.end = context.WithCancel(context.Background())
 	return s, nil

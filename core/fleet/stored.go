@@ -22,7 +22,21 @@ import (
 // takes, none keeps a list of processes.
 var ErrNotServed = errors.New("interlock: the store does not have this")
 
-// Stored shows and repairs the locks of a store that is a [driver.Lister], such as the stores on
+// Lister shows the locks of a store to operators. The stores in memory and on PostgreSQL, etcd and
+// ZooKeeper have it; no lock depends on it. Package drivertest tests it. All methods are safe for
+// concurrent use.
+type Lister interface {
+	// Look returns the state of the lock of a key. A key that was never locked has a View with
+	// its key alone. The error matches [driver.ErrKeyOccupied] if the key has a value that is no lock.
+	Look(ctx context.Context, key string) (driver.View, error)
+
+	// List goes through the locks that are held or kept, with keys that begin with a text. It reads
+	// a bounded page at a time. A lock that is held all the time is returned once. An error ends the
+	// iteration. Holders may lack their Host.
+	List(ctx context.Context, begin string) iter.Seq2[driver.View, error]
+}
+
+// Stored shows and repairs the locks of a store that is a [Lister], such as the stores on
 // PostgreSQL, etcd and ZooKeeper, as [Fleet] does on Redis. [On] makes one. It is safe for
 // concurrent use, and has nothing to close.
 //
@@ -31,13 +45,13 @@ var ErrNotServed = errors.New("interlock: the store does not have this")
 // locker, which the debug page and the logs of its process show.
 type Stored struct {
 	store   driver.Store
-	lister  driver.Lister
+	lister  Lister
 	records record.Lister // nil: the store keeps no records
 	log     *slog.Logger
 }
 
 // On makes a [Stored] on a store. The only option that counts is [Logger]. The error matches
-// [driver.ErrConfig]: the store is no [driver.Lister].
+// [driver.ErrConfig]: the store is no [Lister].
 func On(store driver.Store, opts ...Option) (*Stored, error) {
 	set := settings{log: slog.Default()}
 	for _, o := range opts {
@@ -45,9 +59,9 @@ func On(store driver.Store, opts ...Option) (*Stored, error) {
 			o(&set)
 		}
 	}
-	lister, ok := store.(driver.Lister)
+	lister, ok := store.(Lister)
 	if !ok {
-		return nil, fmt.Errorf("%w: %T does not show its locks (driver.Lister)", driver.ErrConfig, store)
+		return nil, fmt.Errorf("%w: %T does not show its locks (fleet.Lister)", driver.ErrConfig, store)
 	}
 	records, _ := store.(record.Lister)
 	return &Stored{store: store, lister: lister, records: records, log: set.log}, nil

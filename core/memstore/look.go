@@ -10,9 +10,7 @@ import (
 	"github.com/interlock-go/interlock/core/driver"
 )
 
-var _ driver.Lister = (*Store)(nil)
-
-// Look implements [driver.Lister].
+// Look returns the state of the lock of a key, for package fleet.
 func (s *Store) Look(_ context.Context, key string) (driver.View, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -22,7 +20,7 @@ func (s *Store) Look(_ context.Context, key string) (driver.View, error) {
 	return driver.View{Key: key, Now: s.now()}, nil
 }
 
-// List implements [driver.Lister].
+// List goes through the locks with keys that begin with a text, for package fleet.
 func (s *Store) List(ctx context.Context, begin string) iter.Seq2[driver.View, error] {
 	return func(yield func(driver.View, error) bool) {
 		s.mu.Lock()

@@ -13,7 +13,6 @@ import (
 var (
 	_ driver.Store  = (*Store)(nil)
 	_ driver.Turns  = (*Store)(nil)
-	_ driver.Lister = (*Store)(nil)
 )
 
 // locks is the part of a store that keeps locks. It begins with the first of them.
@@ -96,12 +95,12 @@ func (s *Store) Offers(id string, ready func(bool), take func(driver.Offer)) (st
 // Space implements [driver.Turns]. It is the name of the table, with the schema of [Schema].
 func (s *Store) Space() string { return s.lock().Space() }
 
-// Look implements [driver.Lister].
+// Look returns the state of the lock of a key, for package fleet.
 func (s *Store) Look(ctx context.Context, key string) (driver.View, error) {
 	return s.lock().Look(ctx, key)
 }
 
-// List implements [driver.Lister].
+// List goes through the locks with keys that begin with a text, for package fleet.
 func (s *Store) List(ctx context.Context, begin string) iter.Seq2[driver.View, error] {
 	return s.lock().List(ctx, begin)
 }

@@ -1,10 +1,18 @@
 package drivertest
 
 import (
+	"context"
+	"iter"
 	"strings"
 
 	"github.com/interlock-go/interlock/core/driver"
 )
+
+// lister is what package fleet asks of a store that it shows.
+type lister interface {
+	Look(ctx context.Context, key string) (driver.View, error)
+	List(ctx context.Context, begin string) iter.Seq2[driver.View, error]
+}
 
 // take makes a request that must be granted.
 func (s *stage) take(req driver.AcquireRequest) driver.Reply {
@@ -21,7 +29,7 @@ func (s *stage) take(req driver.AcquireRequest) driver.Reply {
 // views returns the result of Look for a key, which List must have as well if it is not free.
 func (s *stage) views(key string) driver.View {
 	s.Helper()
-	lister := s.store.(driver.Lister)
+	lister := s.store.(lister)
 	v, err := lister.Look(s.Context(), key)
 	s.done(err)
 	var found []driver.View

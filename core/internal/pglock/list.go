@@ -16,7 +16,7 @@ import (
 // listPage is how many rows of the table one statement of List reads.
 const listPage = 500
 
-// Look implements [driver.Lister].
+// Look returns the state of the lock of a key, for package fleet.
 func (s *Store) Look(ctx context.Context, key string) (driver.View, error) {
 	views, _, err := s.page(ctx, key, 1)
 	if err != nil || len(views) == 0 || views[0].Key != key {
@@ -25,7 +25,7 @@ func (s *Store) Look(ctx context.Context, key string) (driver.View, error) {
 	return views[0], nil
 }
 
-// List implements [driver.Lister].
+// List goes through the locks with keys that begin with a text, for package fleet.
 func (s *Store) List(ctx context.Context, begin string) iter.Seq2[driver.View, error] {
 	return func(yield func(driver.View, error) bool) {
 		for from, full := begin, true; full; {

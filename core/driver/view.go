@@ -1,23 +1,6 @@
 package driver
 
-import (
-	"context"
-	"iter"
-	"time"
-)
-
-// Lister is an optional interface of a [Store]: it shows its locks to operators, as package fleet
-// does. No lock depends on it. All methods are safe for concurrent use.
-type Lister interface {
-	// Look returns the state of the lock of a key. A key that was never locked has a View with
-	// its key alone. The error matches [ErrKeyOccupied] if the key has a value that is no lock.
-	Look(ctx context.Context, key string) (View, error)
-
-	// List goes through the locks that are held or kept, with keys that begin with a text. It reads
-	// a bounded page at a time. A lock that is held all the time is returned once. An error ends the
-	// iteration. Holders may lack their Host.
-	List(ctx context.Context, begin string) iter.Seq2[View, error]
-}
+import "time"
 
 // View is the state of the lock of a key, for an operator.
 type View struct {
