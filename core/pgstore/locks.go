@@ -11,8 +11,8 @@ import (
 )
 
 var (
-	_ driver.Store  = (*Store)(nil)
-	_ driver.Turns  = (*Store)(nil)
+	_ driver.Store = (*Store)(nil)
+	_ driver.Turns = (*Store)(nil)
 )
 
 // locks is the part of a store that keeps locks. It begins with the first of them.
