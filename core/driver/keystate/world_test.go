@@ -105,6 +105,9 @@ func (w *world) chooses() (*member, asked) {
 			return nil, asked{script: "decline", id: l.id}
 		}
 	}
+	if l.offer != 0 && w.once(20) {
+		return nil, asked{script: "decline", id: l.id} // its last caller has left, and the offer may still come
+	}
 	if l.offer != 0 && !w.once(4) {
 		return w.usesOffer(l)
 	}

@@ -20,6 +20,9 @@ local has = call('HMGET', lock, 'q', 'r', 'offer')
 local q, r, o = has[1] or '', has[2], has[3]
 if not entry(q, id) then
 	return 0
+elseif r and call('PTTL', lock) == 0 then
+	call('DEL', lock) -- in its last millisecond: the turns of all have ended
+	return 0
 end
 local ms, behind = nil, without(q, id)
 if r then
