@@ -211,6 +211,7 @@ func (c *claim) look() (reply driver.Reply, again bool, err error) {
 	if err != nil {
 		return reply, false, err
 	}
+	v.own = c.ask.Waiter.ID()
 	lease, before := whole(c.ask.TTL), v.rec.Waiting()
 	want := held{Owner: c.ask.Owner, Process: c.process, Lease: lease.Milliseconds()}
 	var notices keystate.Notices

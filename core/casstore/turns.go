@@ -20,6 +20,7 @@ func (s *Store) Space() string { return fmt.Sprintf("consensus %q", s.names.pref
 func (s *Store) Stand(ctx context.Context, ask driver.AcquireRequest) (reply driver.Reply, err error) {
 	s.lists(ask.Key, ask.Waiter, true)
 	err = s.carry(ctx, ask.Key, func(v *view) (n keystate.Notices) {
+		v.own = ask.Waiter.ID()
 		reply, n = v.rec.Stand(ask, v.now)
 		return n
 	})
@@ -123,7 +124,10 @@ func (s *Store) noteWritten(v *view, txn Txn, answer Answer, received time.Time)
 // Decline implements [driver.Turns].
 func (s *Store) Decline(ctx context.Context, key, waiter string) error {
 	s.lists(key, driver.Waiter(waiter), false)
-	err := s.carry(ctx, key, func(v *view) keystate.Notices { return v.rec.Decline(waiter, v.now) })
+	err := s.carry(ctx, key, func(v *view) keystate.Notices {
+		v.own = waiter
+		return v.rec.Decline(waiter, v.now)
+	})
 	if errors.Is(err, driver.ErrNotReady) {
 		return nil // nothing is on its way any more
 	}
@@ -140,17 +144,29 @@ func (s *Store) guard(v *view, turn int) {
 		pause += w.Name.Patience()
 	}
 	time.AfterFunc(pause-s.now().Sub(v.base), func() {
-		s.background(func() { s.guarded(v, turn, line) })
+		s.background(func() { s.guarded(v, turn) })
 	})
 }
 
 // guarded calls the locker of a turn, or, when the lock is reserved no more, all that wait.
-func (s *Store) guarded(v *view, turn int, line []listed) {
+func (s *Store) guarded(v *view, turn int) {
 	if s.lastSeen(v.key).lock.Revision != v.at.lock.Revision {
 		return // one of them has come
 	}
-	over := turn >= min(len(line), driver.KeptFor)
-	txn := Txn{If: []Condition{{s.names.lock(v.key), v.at.lock.Revision}}, Else: []string{s.names.lock(v.key), s.names.line(v.key)}}
+	t := tries{store: s, deadline: time.Now().Add(s.wait())}
+	read := []string{s.names.lock(v.key), s.names.line(v.key)}
+	answer, received, _, err := t.send(Txn{Read: read})
+	if err != nil {
+		return // a locker looks after a time
+	}
+	now, err := s.open(v.key, found{answer.Read[0], answer.Read[1]}, received)
+	if err != nil || answer.Read[0].Revision != v.at.lock.Revision {
+		return // one of them has come
+	}
+	line := now.line.since(now.gone) // others have come since
+	over := turn >= min(len(line), driver.KeptFor) || !v.rec.Reserved(s.now())
+	turn = min(turn, len(line))
+	txn := Txn{If: []Condition{{s.names.lock(v.key), v.at.lock.Revision}}, Else: read}
 	to := map[string]call{}
 	for i, w := range line {
 		if c := to[w.Process]; w.Process != "" && (over || i == turn) {
@@ -161,8 +177,7 @@ func (s *Store) guarded(v *view, turn int, line []listed) {
 	for process, c := range to {
 		txn.Then = append(txn.Then, v.calling(process, c))
 	}
-	t := tries{store: s, deadline: time.Now().Add(s.wait())}
-	answer, received, _, err := t.send(txn)
+	answer, received, _, err = t.send(txn)
 	switch {
 	case err != nil:
 	case !answer.Done:

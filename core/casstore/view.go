@@ -24,6 +24,7 @@ type view struct {
 	base  time.Time       // when the lock was first seen like that
 	now   time.Time
 	was   string // the text of the record
+	own   string // the id of the locker that asks, or leaves
 }
 
 // open makes a view of a key that was found so when an answer was received. Where received is zero, it
@@ -122,8 +123,9 @@ func (v *view) write(n keystate.Notices, comes held, lineAlone bool) (txn Txn) {
 	default:
 		txn.If = append(txn.If, Condition{lock, v.at.lock.Revision})
 		ended := len(holds) == 0 && v.rec.Idle(v.now)
-		if ended || v.rec.Free() && !v.rec.Reserved(v.now) || follows {
-			// No locker is called, so none may have come.
+		if ended || v.rec.Free() && !v.rec.Reserved(v.now) || follows || gone > 0 && !v.at.lock.There() {
+			// No locker is called, so none may have come. And a line ends with its lock: the numbers of
+			// the next line begin anew.
 			txn.If = append(txn.If, Condition{queue, v.at.line.Revision})
 		}
 		if txn.Then = []Op{{Name: lock, Delete: true}}; !ended {
@@ -144,9 +146,30 @@ func (v *view) write(n keystate.Notices, comes held, lineAlone bool) (txn Txn) {
 		if len(txn.Then) > 0 {
 			first = txn.Then[0]
 		}
-		txn.Then = append(txn.Then, v.calls(n, to, first)...)
+		txn.Then = append(append(txn.Then, v.calls(n, to, first)...), v.passedOver()...)
 	}
 	return txn
+}
+
+// passedOver are the operations that call the lockers that have lost their places in line: their turns
+// have ended, and no release calls them. They ask again.
+func (v *view) passedOver() (ops []Op) {
+	stay := map[string]bool{v.own: true}
+	for w := range v.rec.Waiting().All() {
+		stay[w.ID()] = true
+	}
+	to := map[string]call{}
+	for _, w := range v.line.since(v.gone) {
+		if !stay[w.Name.ID()] && w.Process != "" {
+			c := to[w.Process]
+			c.To = append(c.To, w.Name)
+			to[w.Process] = c
+		}
+	}
+	for process, c := range to {
+		ops = append(ops, v.calling(process, c))
+	}
+	return ops
 }
 
 // value is the value of the lock as it is now.

@@ -107,3 +107,42 @@ func mutexPair(t *testing.T, client *clientv3.Client) pair {
 		return m.Unlock(ctx)
 	}
 }
+
+// Processes that want one key take turns. A release calls the next process alone, so a grant costs as
+// many requests with 48 processes as with 4.
+func TestRequestsOfGrantsThatManyProcessesWaitForBesideTheMutexOfEtcd(t *testing.T) {
+	c := newCluster(t)
+	var requests atomic.Int64
+	var members []*exec.Cmd
+	for _, m := range c.members {
+		members = append(members, m.cmd)
+	}
+	count := func() (int64, int64) { return requests.Load(), 0 }
+	for _, processes := range []int{1, 4, 24, 48} {
+		locks := [2]pair{processesPair(t, processes, func() core.Store {
+			return open(t, counted(t, c.addrs(), &requests), casstore.Timeout(limit))
+		}), mutexPair(t, counted(t, c.addrs(), &requests))}
+		all := beside(t, processes, 1, members, count, locks)
+		t.Logf("%d processes: interlock %v; concurrency.Mutex %v", processes, all[0], all[1])
+		if ours := all[0].writesOfAPair(); ours > 6 {
+			t.Errorf("%d processes: %.2f requests a grant; want 6 at most", processes, ours)
+		}
+	}
+}
+
+// processesPair has a locker with a separate store for each caller.
+func processesPair(t *testing.T, processes int, open func() core.Store) pair {
+	t.Helper()
+	var lockers []*core.Locker
+	for range processes {
+		locker, err := core.New(open(), core.Watchdog(time.Minute), core.Unlisted())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = locker.Close(context.Background()) })
+		lockers = append(lockers, locker)
+	}
+	return func(ctx context.Context, caller int, key string) error {
+		return lockers[caller].Do(ctx, fmt.Sprint(key, " of ", processes), func(context.Context) error { return nil })
+	}
+}

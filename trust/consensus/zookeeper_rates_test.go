@@ -151,3 +151,30 @@ func TestOnZooKeeperAWatchThatHasNotFiredIsUsedAgain(t *testing.T) {
 		t.Errorf("two watches of the same send %d and %d requests", first, second)
 	}
 }
+
+// As [TestRequestsOfGrantsThatManyProcessesWaitForBesideTheMutexOfEtcd].
+func TestOnZooKeeperRequestsOfGrantsThatManyProcessesWaitFor(t *testing.T) {
+	e := newEnsemble(t)
+	var counter requestCounter
+	conn := func() *zkstore.Conn {
+		conn, err := zkstore.Connect(e.addrs(), counter.dial)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(conn.Close)
+		return conn
+	}
+	var members []*exec.Cmd
+	for _, m := range e.members {
+		members = append(members, m.cmd)
+	}
+	count := func() (int64, int64) { return counter.writes.Load(), counter.reads.Load() }
+	for _, processes := range []int{1, 4, 24, 48} {
+		locks := [2]pair{processesPair(t, processes, func() core.Store { return openOn(t, conn(), casstore.Timeout(limit)) }), lockPair(conn())}
+		all := beside(t, processes, 1, members, count, locks)
+		t.Logf("%d processes: interlock %v; zk.Lock %v", processes, all[0], all[1])
+		if ours := float64(all[0].writes+all[0].reads) / float64(all[0].pairs); ours > 6 {
+			t.Errorf("%d processes: %.2f requests a grant; want 6 at most", processes, ours)
+		}
+	}
+}
