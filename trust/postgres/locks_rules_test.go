@@ -82,10 +82,13 @@ func (w *rulesWorld) next() call {
 
 func (w *rulesWorld) request() call {
 	id := fmt.Sprint("w", w.rand.IntN(6))
+	// Each locker says how long it may take, as a Locker does on a store with turns. The statements keep
+	// the list of lockers that do not say it; the rules drop that list at the release.
+	patience := time.Duration(1+w.rand.IntN(60)) * time.Millisecond
 	req := driver.AcquireRequest{
 		Key: w.key, Kind: driver.Kind(1 + w.rand.IntN(2)), AtMost: 1 + w.rand.IntN(3),
 		TTL:    time.Duration(1+w.rand.Int64N([]int64{30_000, 300_000, 3_000_000}[w.rand.IntN(3)])) * time.Microsecond,
-		Waiter: driver.NewWaiter(id, driver.Exclusive, time.Duration(w.rand.IntN(60))*time.Millisecond),
+		Waiter: driver.NewWaiter(id, driver.Exclusive, patience),
 	}
 	if w.rand.IntN(10) < w.writers {
 		req.Kind, req.AtMost, req.Left = driver.Exclusive, 0, time.Duration(w.rand.IntN(2))*time.Second
@@ -268,6 +271,11 @@ func (c call) differs(a, b found, got verdict, now time.Time) error {
 	if err != nil {
 		return err
 	}
+	ended := is.Clone()
+	ended.At(b.at)
+	// A row keeps a lock for the lockers that are in its list: after one has left, for a shorter time
+	// than the rules do.
+	lapsed = lapsed || b.Waiting != "" && ended.Waiting() == ""
 	var wants, has map[string]any
 	for into, rec := range map[*map[string]any]*keystate.Record{&wants: r, &has: is} {
 		rec.At(b.at)
@@ -280,7 +288,7 @@ func (c call) differs(a, b found, got verdict, now time.Time) error {
 		}
 		if b.text == "" {
 			if kept, ok := (*into)["kept"].(map[string]any); ok {
-				delete(kept, "lasts") // a row keeps a lock for the lockers that the list has now
+				delete(kept, "lasts") // for the same reason
 			}
 			if lapsed {
 				delete(*into, "waiting") // and its list outlives a holder, and the time of the lockers
