@@ -230,7 +230,12 @@ func (c *claim) look() (reply driver.Reply, again bool, err error) {
 		}
 		return c.granted(as, reply), false, nil
 	}
-	if reply.Out && !c.received.IsZero() {
+	switch {
+	case !reply.Out:
+	case c.received.IsZero():
+		again, err = c.read()
+		return driver.Reply{}, again || err == nil, err
+	default:
 		return reply, false, nil // what time has changed in the record is written by the next request
 	}
 	if now := v.rec.Waiting(); reply.Listed && strings.Count(string(now), ",") >= mostListed && !v.listed(c.ask.Waiter) {

@@ -146,7 +146,13 @@ func (v *view) write(n keystate.Notices, comes held, lineAlone bool) (txn Txn) {
 		if len(txn.Then) > 0 {
 			first = txn.Then[0]
 		}
-		txn.Then = append(append(txn.Then, v.calls(n, to, first)...), v.passedOver()...)
+		txn.Then = append(txn.Then, v.calls(n, to, first)...)
+		for _, op := range v.passedOver() {
+			// A process that is called anyway is called once: a transaction writes an entry once.
+			if !slices.ContainsFunc(txn.Then, func(other Op) bool { return other.Name == op.Name }) {
+				txn.Then = append(txn.Then, op)
+			}
+		}
 	}
 	return txn
 }
