@@ -16,11 +16,8 @@ import (
 
 // Acquire implements [driver.Store].
 func (s *Store) Acquire(ctx context.Context, ask driver.AcquireRequest) (driver.Reply, error) {
-	switch {
-	case ask.Kind > driver.Permit:
-		return driver.Reply{}, fmt.Errorf("%w: unknown Kind %d", driver.ErrConfig, ask.Kind)
-	case ask.Kind == driver.Permit && ask.AtMost < 1:
-		return driver.Reply{}, fmt.Errorf("%w: AtMost is %d: at least 1 owner must be allowed a permit", driver.ErrConfig, ask.AtMost)
+	if err := keystate.Check(&ask); err != nil {
+		return driver.Reply{}, err
 	}
 	type outcome struct {
 		reply driver.Reply
@@ -110,7 +107,7 @@ func (s *Store) acquire(ask driver.AcquireRequest) (driver.Reply, error) {
 		}
 	}()
 	if ask.Kind == driver.Permit {
-		c.pass = s.oneByOne(ask.Key, c.deadline)
+		c.pass = s.oneByOne(ask.Key)
 	}
 	c.guess()
 	for round := 0; again && round < rounds; {
@@ -124,9 +121,9 @@ func (s *Store) acquire(ask driver.AcquireRequest) (driver.Reply, error) {
 			round++
 		}
 		if again && err == nil && c.pass == nil {
-			c.pass = s.oneByOne(ask.Key, c.deadline)
+			c.pass = s.oneByOne(ask.Key)
 			if last := s.lastSeen(ask.Key); last.lock.Revision.Number > c.at.lock.Revision.Number {
-				c.at = last // what the request before it has written
+				c.at = last // the request before it has written that
 			}
 		} else if again && err == nil {
 			c.collide(round)
@@ -151,8 +148,8 @@ func whole(ttl time.Duration) time.Duration {
 	return time.Duration(max(1, clock.Ceil(min(ttl, clock.LongestKept), time.Millisecond))) * time.Millisecond
 }
 
-// collide pauses after others have changed what a transaction compares, so that many that come at
-// once do not go on in step.
+// collide pauses after others have changed an entry that a transaction compares. So many requests that
+// come at once do not go on in step.
 func (t *tries) collide(round int) {
 	pause := time.NewTimer(rand.N(time.Duration(round)*max(t.store.trips.Least(), time.Microsecond)) + 1)
 	defer pause.Stop()
@@ -204,7 +201,7 @@ func (c *claim) settle(why error) (reply driver.Reply, again bool, err error) {
 	return reply, false, why
 }
 
-// look opens the key as it was found, carries out the rules, and writes what they change. again says
+// look opens the key as it was found, carries out the rules, and writes their changes. again says
 // that the key has changed meanwhile, or after an error that there is time for another look.
 func (c *claim) look() (reply driver.Reply, again bool, err error) {
 	v, err := c.open(c.ask.Key, c.at, c.received)
@@ -236,7 +233,7 @@ func (c *claim) look() (reply driver.Reply, again bool, err error) {
 		again, err = c.read()
 		return driver.Reply{}, again || err == nil, err
 	default:
-		return reply, false, nil // what time has changed in the record is written by the next request
+		return reply, false, nil // turns that have ended meanwhile are for the next request to write
 	}
 	if now := v.rec.Waiting(); reply.Listed && strings.Count(string(now), ",") >= mostListed && !v.listed(c.ask.Waiter) {
 		v.rec.SetWaiting(before)
@@ -327,7 +324,7 @@ func (c *claim) granted(as held, reply driver.Reply) driver.Reply {
 	return reply
 }
 
-// enter writes what a request changes that is refused: its locker comes into line. Then it looks at the
+// enter writes the changes of a request that is refused: its locker comes into line. Then it looks at the
 // lock again. If that was given up before the locker came, its holder has not called the locker.
 func (c *claim) enter(v *view, txn Txn, refused driver.Reply) (reply driver.Reply, again bool, err error) {
 	defer func(unknown bool) { c.unknown = unknown }(c.unknown) // it takes no lock

@@ -100,7 +100,7 @@ func (s *Store) calledTo(key string) (lock Entry) {
 }
 
 // Watch implements [driver.Store]. All watches of a store are one watch of the server. A locker in line
-// is called. Other callers are told at once to ask.
+// is called. Other callers ask at once.
 func (s *Store) Watch(key string, _ time.Time, wake func(driver.Signal)) (stop func()) {
 	s.answerCalls()
 	w := &watcher{wake}

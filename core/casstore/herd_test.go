@@ -2,7 +2,6 @@ package casstore_test
 
 import (
 	"fmt"
-	"log/slog"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -10,7 +9,6 @@ import (
 	"time"
 
 	"github.com/interlock-go/interlock/core"
-	"github.com/interlock-go/interlock/core/casstore"
 	"github.com/interlock-go/interlock/core/casstore/castest"
 )
 
@@ -27,15 +25,8 @@ func crowd(t *testing.T, server *castest.Memory, processes int, hold, during tim
 		before = server.Commits()
 	})
 	for range processes {
-		store := open(t, castest.Link{Server: server, Meet: func(*casstore.Txn) castest.Fault {
-			return castest.Fault{Before: time.Millisecond, After: time.Millisecond}
-		}}, casstore.Logger(slog.New(slog.DiscardHandler)))
-		locker, err := core.New(store, core.Unlisted())
-		if err != nil {
-			t.Fatal(err)
-		}
+		locker := start(t, server, core.Unlisted())
 		all.Go(func() {
-			defer func() { _ = locker.Close(t.Context()) }()
 			for time.Now().Before(end) {
 				l, err := locker.Lock(t.Context(), "k")
 				if err != nil {

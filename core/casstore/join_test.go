@@ -1,14 +1,12 @@
 package casstore_test
 
 import (
-	"log/slog"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/interlock-go/interlock/core"
-	"github.com/interlock-go/interlock/core/casstore"
 	"github.com/interlock-go/interlock/core/casstore/castest"
 )
 
@@ -21,13 +19,7 @@ func TestProcessesThatComeTogetherAllHaveTheLockSoon(t *testing.T) {
 		server := castest.NewMemory()
 		var all sync.WaitGroup
 		for range processes {
-			store := open(t, castest.Link{Server: server, Meet: func(*casstore.Txn) castest.Fault {
-				return castest.Fault{Before: time.Millisecond, After: time.Millisecond}
-			}}, casstore.Logger(slog.New(slog.DiscardHandler)))
-			locker, err := core.New(store, core.Unlisted())
-			if err != nil {
-				t.Fatal(err)
-			}
+			locker := start(t, server, core.Unlisted())
 			all.Go(func() {
 				l, err := locker.Lock(t.Context(), "k")
 				if err != nil {
@@ -37,7 +29,6 @@ func TestProcessesThatComeTogetherAllHaveTheLockSoon(t *testing.T) {
 				if err := l.Release(t.Context()); err != nil {
 					t.Errorf("Release: %v", err)
 				}
-				_ = locker.Close(t.Context())
 			})
 		}
 		began := time.Now()

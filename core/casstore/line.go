@@ -13,7 +13,7 @@ const mostListed = 120
 
 // line is the value of the entry that has the lockers which wait. It is apart from the lock so that a
 // locker that comes does not disturb the holder: a release calls the first, also while others come.
-// A grant does not write it: the lock says up to which number the lockers have had their turns.
+// A grant does not write it: the lock has the highest number of a locker that waits no more.
 type line struct {
 	Last int64    `json:"last"` // the highest number given
 	All  []listed `json:"all,omitempty"`
@@ -57,7 +57,7 @@ func names(all []listed) driver.Waiters {
 }
 
 // follow makes the line follow the list of a record that was at first the line's part behind gone. It
-// returns whether the line is to be written, and up to which number the lockers are gone then.
+// returns whether the line is to be written, and the highest number of a locker that is gone then.
 // Lockers that keep their order keep their numbers. A new locker is of the process.
 func (l *line) follow(list driver.Waiters, gone int64, process string) (write bool, nowGone int64) {
 	before := l.since(gone)

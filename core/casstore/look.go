@@ -58,7 +58,7 @@ func (s *Store) List(ctx context.Context, begin string) iter.Seq2[driver.View, e
 	}
 }
 
-// shown is what an operator sees of a key. No clock of the server takes part: the lease of a holder
+// shown makes the view of a key for an operator. No clock of the server takes part: the lease of a holder
 // counts from its last sign of life.
 func (s *Store) shown(key string, at found, hosts map[string]string) (driver.View, error) {
 	v, err := s.open(key, at, time.Time{})

@@ -58,7 +58,7 @@ func (s *Store) release(ask driver.ReleaseRequest, lapsed bool) (waiting driver.
 	}
 	s.mu.Unlock()
 	if ask.Kind == driver.Permit {
-		defer s.oneByOne(ask.Key, p.deadline)()
+		defer s.oneByOne(ask.Key)()
 		if last := s.lastSeen(ask.Key); last.lock.Revision.Number > p.at.lock.Revision.Number && p.at.lock.There() {
 			p.at = last // with the places that others of this process have got since
 		}

@@ -31,7 +31,7 @@ type sighting struct {
 	holds map[string]time.Time // when each holder was seen first
 }
 
-// found is what an answer showed of a key.
+// found has the entries of a key in an answer.
 type found struct{ lock, line Entry }
 
 // sightings are the last known entries of other processes. A lock is theirs for as long as
@@ -83,7 +83,7 @@ func (s *Store) remembered(key string, lock Entry) (base time.Time, since map[st
 	return s.now(), nil
 }
 
-// wroteLock notes what this process has written. A key without holders and lockers is forgotten.
+// wroteLock notes a lock that this process has written. A key without holders and lockers is forgotten.
 func (s *Store) wroteLock(key string, at found, holds []held, received time.Time) {
 	if at.lock.There() {
 		s.sawLock(key, at, holds, received)
@@ -107,7 +107,7 @@ func (s *Store) sawBeat(name string, at Revision, received time.Time) {
 	}
 }
 
-// lastSeen is what was found of a key last.
+// lastSeen returns the entries of a key that were found last.
 func (s *Store) lastSeen(key string) (at found) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -117,7 +117,7 @@ func (s *Store) lastSeen(key string) (at found) {
 	return at
 }
 
-// sign is what a store knows about a holder.
+// sign is the knowledge of a store about a holder.
 type sign struct {
 	mine  bool
 	ends  time.Time // when others may take its hold, if neither the lock nor the beat changes
@@ -127,7 +127,7 @@ type sign struct {
 	stood time.Duration
 }
 
-// signOf says what is known about a holder. Others may take its hold when the lock has shown the hold, and
+// signOf returns the sign of a holder. Others may take its hold when the lock has shown the hold, and
 // the beat has stayed as it is, for the lease and what two clocks may differ.
 func (s *Store) signOf(h held, since, now time.Time) (g sign) {
 	s.mu.Lock()

@@ -91,7 +91,7 @@ type Change struct {
 type Txn struct {
 	// If has the conditions. Without any, the operations are executed.
 	If []Condition
-	// Then has the operations.
+	// Then has the operations. No two of them are for one entry.
 	Then []Op
 	// Read has the names of entries to return, and List parts of the names, if the conditions
 	// held.

@@ -88,7 +88,7 @@ type Store struct {
 	waiting
 }
 
-// waiting is where this process waits, and what calls it.
+// waiting has the keys that callers of this process wait for, and the watches that call it.
 type waiting struct {
 	answers     bool                               // the watch of calls runs
 	queues      map[string]*queue                  // by key

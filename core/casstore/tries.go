@@ -141,9 +141,11 @@ func (e silence) Error() string {
 // Is reports whether the error of the try is another one.
 func (e silence) Is(target error) bool { return errors.Is(e.err, target) }
 
-// oneByOne waits until no other request of this process for a key is in between, or until an instant:
-// requests for permits, and requests after a collision, would collide with each other.
-func (s *Store) oneByOne(key string, until time.Time) (pass func()) {
+// oneByOne waits until no other request of this process for a key is in between, but no longer than for
+// the answer to one try: requests for permits, and requests after a collision, would collide with each
+// other. Nothing but the number of collisions rests on it, so a release does not wait behind a request
+// that gets no answer.
+func (s *Store) oneByOne(key string) (pass func()) {
 	s.mu.Lock()
 	l := s.passes[key]
 	if l == nil {
@@ -152,7 +154,7 @@ func (s *Store) oneByOne(key string, until time.Time) (pass func()) {
 	}
 	l.users++
 	s.mu.Unlock()
-	timer := time.NewTimer(time.Until(until))
+	timer := time.NewTimer(s.wait())
 	defer timer.Stop()
 	had := true
 	select {

@@ -54,7 +54,7 @@ type change struct {
 	key      string
 	rule     func(v *view) keystate.Notices
 	at       found
-	received time.Time // zero: at is what was seen last
+	received time.Time // zero: at was seen earlier
 }
 
 // carry carries a rule out, until it is written or nothing is to be written. An error that is not
@@ -102,7 +102,7 @@ func (c *change) round() (again bool, err error) {
 	return true, nil
 }
 
-// noteWritten notes what a transaction has written, and has the next lockers called if the first does
+// noteWritten notes the entries that a transaction has written, and has the next lockers called if the first does
 // not come.
 func (s *Store) noteWritten(v *view, txn Txn, answer Answer, received time.Time) {
 	now := v.at

@@ -91,7 +91,7 @@ func (v *view) listed(waiter driver.Waiter) bool {
 // waits reports whether lockers wait in line.
 func (v *view) waits() bool { return len(v.line.since(v.gone)) > 0 }
 
-// write returns the transaction that writes what a rule has changed; without operations if there is
+// write returns the transaction that writes the changes of a rule; without operations if there is
 // nothing to write. The first operation is the lock's, if that has changed. comes is the holder that a
 // grant adds. Where only a locker has come, the transaction compares the line alone, and so holds
 // also if the lock changes meanwhile: its caller has to look at the lock after it.
@@ -237,7 +237,7 @@ func (v *view) calls(n keystate.Notices, now line, first Op) (ops []Op) {
 }
 
 // beats are the names of the beats to look at: of holders that have given no sign of life for their
-// lease, and of holders of which nothing is known.
+// lease, and of unknown holders.
 func (v *view) beats() (beats []string) {
 	for _, h := range v.holds {
 		g := v.signs[h.Owner]
@@ -251,8 +251,8 @@ func (v *view) beats() (beats []string) {
 const (
 	// mostBeats is how many beats a request looks at. The next one looks at others.
 	mostBeats = 20
-	// standing is the part of its lease for which a lock stands before those who wait care whether its
-	// holder lives.
+	// standing divides a lease: when a lock has stood for that part of it, those who wait look whether
+	// the holder lives.
 	standing = 6
 	// farLook is after how long a locker in line looks at a lock that is kept for others. It is called
 	// earlier, unless the process that calls has died.

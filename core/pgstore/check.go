@@ -41,7 +41,7 @@ func (s *Store) Check(ctx context.Context) ([]string, error) {
 	return now.unsafe(), nil
 }
 
-// state is what a server answers to Check.
+// state is the answer of a server to Check.
 type state struct {
 	fsync, pages string
 	oldest       time.Duration // since when a transaction is open

@@ -106,7 +106,7 @@ var layers = []layer{
 	{
 		"./core/internal/pglock",
 		[]string{"./core/driver", "./core/driver/keystate", "./core/internal/..."},
-		"it is what keeps locks on PostgreSQL, by the rules: the standard library only",
+		"it keeps locks on PostgreSQL, by the rules: the standard library only",
 	},
 	{
 		"./core/internal/...",

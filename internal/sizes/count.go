@@ -52,8 +52,12 @@ lines of code of drivertest     %6d
 // backward is the part of the calls that run back, in percent.
 func (c counts) backward() float64 { return 100 * float64(c.Back) / float64(c.All) }
 
-// count counts in the module that has its go.mod in a directory.
-func count(root string) (c counts, err error) {
+// count counts in the module of the working directory.
+func count() (c counts, err error) {
+	root, err := command(".", "list", "-m", "-f", "{{.Dir}}")
+	if err != nil {
+		return c, err
+	}
 	shipped, err := shipping(root)
 	if err != nil {
 		return c, err
@@ -98,7 +102,7 @@ func count(root string) (c counts, err error) {
 	return c, err
 }
 
-// declared counts what a file declares.
+// declared counts the structs and interfaces that a file declares.
 func (c *counts) declared(dir, name string, text []byte) error {
 	f, err := parser.ParseFile(token.NewFileSet(), name, text, 0)
 	if err != nil {
@@ -147,18 +151,28 @@ func code(text []byte) (n int) {
 	return n
 }
 
+// command runs the command go in a directory, and returns its output.
+func command(dir string, args ...string) (string, error) {
+	var said strings.Builder
+	run := exec.Command("go", args...)
+	run.Dir, run.Stderr = dir, &said
+	out, err := run.Output()
+	if err != nil {
+		return "", fmt.Errorf("go %s: %w: %s", strings.Join(args, " "), err, said.String())
+	}
+	return strings.TrimSpace(string(out)), nil
+}
+
 // shipping returns the directories of the packages that a program of a user can contain: those that can
 // be imported from outside, without examples and the suites for authors of stores and adapters, and
 // all that they import.
 func shipping(root string) (map[string]bool, error) {
-	list := exec.Command("go", "list", "-json=ImportPath,Imports,Module", "./...")
-	list.Dir = root
-	out, err := list.Output()
+	out, err := command(root, "list", "-json=ImportPath,Imports,Module", "./...")
 	if err != nil {
-		return nil, fmt.Errorf("go list: %w", err)
+		return nil, err
 	}
 	imports, module := map[string][]string{}, ""
-	for packages := json.NewDecoder(bytes.NewReader(out)); ; {
+	for packages := json.NewDecoder(strings.NewReader(out)); ; {
 		var p struct {
 			ImportPath string
 			Imports    []string

@@ -9,7 +9,7 @@ import (
 )
 
 func main() {
-	c, err := count("../..")
+	c, err := count()
 	if err != nil {
 		log.Fatal(err)
 	}

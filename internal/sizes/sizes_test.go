@@ -7,7 +7,7 @@ import "testing"
 // A count that grows over its bound needs a reason, and the bound changes with the change that has it.
 // The comments have the aims where the bounds are not these.
 func TestTheModuleStaysAsSmallAsItIs(t *testing.T) {
-	c, err := count("../..")
+	c, err := count()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -19,8 +19,8 @@ func TestTheModuleStaysAsSmallAsItIs(t *testing.T) {
 		{"shipping lines of code", c.Shipping, 35_700}, // 30,000
 		{"lines of tests and support", c.Support, 75_000},
 		{"structs with 15 and more fields", len(c.Wide), 19}, // 14
-		{"fields of lock.acquisition", c.Acquisition, 14},
-		{"percent of the calls in package lock that run back", int(c.backward()), 25},
+		{"fields of lock.acquisition", c.Acquisition, 8},
+		{"percent of the calls in package lock that run back", int(c.backward()), 15},
 		{"interfaces of core/driver", len(c.Interfaces), 4},
 		{"lines of code of drivertest", c.Contract, 1100},
 	} {

@@ -40,21 +40,7 @@ type way struct {
 // lead has a new address lead to a member.
 func (w *way) lead(t *testing.T, to string) (addr string) {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = l.Close() })
-	go func() {
-		for {
-			conn, err := l.Accept()
-			if err != nil {
-				return
-			}
-			go w.carry(conn, to)
-		}
-	}()
-	return l.Addr().String()
+	return listen(t, func(conn net.Conn) { w.carry(conn, to) })
 }
 
 // carry carries one connection.

@@ -152,27 +152,15 @@ func zookeeperFar(t *testing.T) (core.Store, func() int64) {
 // far returns an address that leads to a server, a way off.
 func far(t *testing.T, network, addr string) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = l.Close() })
-	go func() {
-		for {
-			near, err := l.Accept()
-			if err != nil {
-				return
-			}
-			server, err := net.Dial(network, addr)
-			if err != nil {
-				_ = near.Close() // its client sees that
-				continue
-			}
-			go carry(near, server)
-			go carry(server, near)
+	return listen(t, func(near net.Conn) {
+		server, err := net.Dial(network, addr)
+		if err != nil {
+			_ = near.Close() // its client sees that
+			return
 		}
-	}()
-	return l.Addr().String()
+		go carry(server, near)
+		carry(near, server)
+	})
 }
 
 // carry delivers what one side sends to the other, each part after the time of the way.

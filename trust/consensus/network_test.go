@@ -36,8 +36,8 @@ func newNetwork() *network {
 	return &network{conns: map[*road]bool{}, ids: map[string]string{}}
 }
 
-// lead has a new address lead to a member's.
-func (n *network) lead(t *testing.T, to string) (addr string) {
+// listen has each connection to a new address served, in a goroutine.
+func listen(t *testing.T, serve func(net.Conn)) (addr string) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -50,10 +50,16 @@ func (n *network) lead(t *testing.T, to string) (addr string) {
 			if err != nil {
 				return
 			}
-			go n.carry(conn, to)
+			go serve(conn)
 		}
 	}()
 	return l.Addr().String()
+}
+
+// lead has a new address lead to a member's.
+func (n *network) lead(t *testing.T, to string) (addr string) {
+	t.Helper()
+	return listen(t, func(conn net.Conn) { n.carry(conn, to) })
 }
 
 // carry carries one connection. Its first request says which member it is from.

@@ -24,14 +24,7 @@ import (
 // than with the mutex of etcd's client. Times are logged, and requests are compared: they do
 // not depend on the machine.
 func TestRequestsOfPairsBesideTheMutexOfEtcd(t *testing.T) {
-	c := newCluster(t)
-	var requests atomic.Int64
-	client := func() *clientv3.Client { return counted(t, c.addrs(), &requests) }
-	var members []*exec.Cmd
-	for _, m := range c.members {
-		members = append(members, m.cmd)
-	}
-	count := func() (int64, int64) { return requests.Load(), 0 }
+	client, members, count := countedCluster(t)
 	locks := [2]pair{interlockPair(t, client()), mutexPair(t, client())}
 	for _, part := range []struct {
 		callers, keys int
@@ -44,6 +37,18 @@ func TestRequestsOfPairsBesideTheMutexOfEtcd(t *testing.T) {
 			t.Errorf("%s: %.2f requests a pair, and the mutex takes %.2f", name, ours, theirs)
 		}
 	}
+}
+
+// countedCluster starts a cluster. client makes a client of it, and count returns the requests of all of
+// these.
+func countedCluster(t *testing.T) (client func() *clientv3.Client, members []*exec.Cmd, count func() (writes, reads int64)) {
+	t.Helper()
+	c, requests := newCluster(t), new(atomic.Int64)
+	for _, m := range c.members {
+		members = append(members, m.cmd)
+	}
+	return func() *clientv3.Client { return counted(t, c.addrs(), requests) }, members,
+		func() (int64, int64) { return requests.Load(), 0 }
 }
 
 // counted makes a client of which each request is counted.
@@ -112,17 +117,11 @@ func mutexPair(t *testing.T, client *clientv3.Client) pair {
 // late for their turns, as on two cores with all members, they come into line again, and their
 // transactions collide: so the bound grows with their number.
 func TestRequestsOfGrantsThatManyProcessesWaitForBesideTheMutexOfEtcd(t *testing.T) {
-	c := newCluster(t)
-	var requests atomic.Int64
-	var members []*exec.Cmd
-	for _, m := range c.members {
-		members = append(members, m.cmd)
-	}
-	count := func() (int64, int64) { return requests.Load(), 0 }
+	client, members, count := countedCluster(t)
 	for _, processes := range []int{1, 4, 24, 48} {
 		locks := [2]pair{processesPair(t, processes, func() core.Store {
-			return open(t, counted(t, c.addrs(), &requests), casstore.Timeout(limit))
-		}), mutexPair(t, counted(t, c.addrs(), &requests))}
+			return open(t, client(), casstore.Timeout(limit))
+		}), mutexPair(t, client())}
 		all := beside(t, processes, 1, members, count, locks)
 		t.Logf("%d processes: interlock %v; concurrency.Mutex %v", processes, all[0], all[1])
 		if ours, most := all[0].writesOfAPair(), max(6, float64(processes)/2); ours > most {

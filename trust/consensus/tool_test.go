@@ -40,7 +40,7 @@ func TestTheToolShowsAndReleasesLocks(t *testing.T) {
 			var lockers [2]*core.Locker
 			for i := range lockers {
 				var err error
-				if lockers[i], err = core.New(stores[i], core.Watchdog(3*time.Second)); err != nil {
+				if lockers[i], err = core.New(stores[i], core.Watchdog(15*time.Second)); err != nil {
 					t.Fatal(err)
 				}
 				t.Cleanup(func() { _ = lockers[i].Close(context.Background()) })

@@ -44,25 +44,29 @@ func (c *countedConn) Write(p []byte) (int, error) {
 	return c.Conn.Write(p)
 }
 
-// A busy process, or a process with callers for one key, costs ZooKeeper fewer transactions
-// with this store than with the lock of its client. Times are logged, and transactions are
-// compared: they do not depend on the machine.
-func TestTransactionsOfPairsBesideTheLockOfZooKeepersClient(t *testing.T) {
-	e := newEnsemble(t)
-	var counter requestCounter
-	conn := func() *zkstore.Conn {
+// countedEnsemble starts an ensemble. conn makes a connection to it, and count returns the requests of
+// all of these.
+func countedEnsemble(t *testing.T) (conn func() *zkstore.Conn, members []*exec.Cmd, count func() (writes, reads int64)) {
+	t.Helper()
+	e, counter := newEnsemble(t), &requestCounter{}
+	for _, m := range e.members {
+		members = append(members, m.cmd)
+	}
+	return func() *zkstore.Conn {
 		conn, err := zkstore.Connect(e.addrs(), counter.dial)
 		if err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(conn.Close)
 		return conn
-	}
-	var members []*exec.Cmd
-	for _, m := range e.members {
-		members = append(members, m.cmd)
-	}
-	count := func() (int64, int64) { return counter.writes.Load(), counter.reads.Load() }
+	}, members, func() (int64, int64) { return counter.writes.Load(), counter.reads.Load() }
+}
+
+// A busy process, or a process with callers for one key, costs ZooKeeper fewer transactions
+// with this store than with the lock of its client. Times are logged, and transactions are
+// compared: they do not depend on the machine.
+func TestTransactionsOfPairsBesideTheLockOfZooKeepersClient(t *testing.T) {
+	conn, members, count := countedEnsemble(t)
 	locks := [2]pair{zookeeperPair(t, conn()), lockPair(conn())}
 	for _, part := range []struct {
 		callers, keys int
@@ -154,21 +158,7 @@ func TestOnZooKeeperAWatchThatHasNotFiredIsUsedAgain(t *testing.T) {
 
 // As [TestRequestsOfGrantsThatManyProcessesWaitForBesideTheMutexOfEtcd].
 func TestOnZooKeeperRequestsOfGrantsThatManyProcessesWaitFor(t *testing.T) {
-	e := newEnsemble(t)
-	var counter requestCounter
-	conn := func() *zkstore.Conn {
-		conn, err := zkstore.Connect(e.addrs(), counter.dial)
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(conn.Close)
-		return conn
-	}
-	var members []*exec.Cmd
-	for _, m := range e.members {
-		members = append(members, m.cmd)
-	}
-	count := func() (int64, int64) { return counter.writes.Load(), counter.reads.Load() }
+	conn, members, count := countedEnsemble(t)
 	for _, processes := range []int{1, 4, 24, 48} {
 		locks := [2]pair{processesPair(t, processes, func() core.Store { return openOn(t, conn(), casstore.Timeout(limit)) }), lockPair(conn())}
 		all := beside(t, processes, 1, members, count, locks)

@@ -22,7 +22,7 @@ import (
 	"github.com/interlock-go/interlock/core/pgstore"
 )
 
-// rulesStall is the longest time between two looks at a row for which the call between them is
+// rulesStall is the longest time between two looks at a row with a call between them that is
 // compared: the rules are asked at a few instants of that time.
 const rulesStall = 20 * time.Millisecond
 
@@ -247,7 +247,7 @@ func instants(a, b time.Time, got verdict) (all []time.Time) {
 	return all
 }
 
-// differs says where the rules, at an instant, differ from what the store has verdict and done.
+// differs says where the rules, at an instant, differ from the answer and the row of the store.
 func (c call) differs(a, b found, got verdict, now time.Time) error {
 	r, err := a.record()
 	if err != nil {

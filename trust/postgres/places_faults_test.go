@@ -19,7 +19,7 @@ import (
 // permits is how many permits there are of a key in the tests of places.
 const permits = 3
 
-// room is what a judge outside of the store sees of one key: the holders that trust their leases.
+// room is the judge of one key, outside of the store. It counts the holders that trust their leases.
 type room struct {
 	mu              sync.Mutex
 	inside          map[*core.Lease]bool // whether it is for itself

@@ -82,6 +82,9 @@ func (m *Memory) write(ops []casstore.Op) []casstore.Revision {
 	written := make([]casstore.Revision, len(ops))
 	var changes []casstore.Change
 	for i, op := range ops {
+		if slices.ContainsFunc(ops[:i], func(other casstore.Op) bool { return other.Name == op.Name }) {
+			panic("castest: a transaction writes " + op.Name + " twice, which servers refuse")
+		}
 		_, there := m.entries[op.Name]
 		switch {
 		case !op.Delete:

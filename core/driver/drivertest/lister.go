@@ -8,7 +8,7 @@ import (
 	"github.com/interlock-go/interlock/core/driver"
 )
 
-// lister is what package fleet asks of a store that it shows.
+// lister has the methods of [fleet.Lister], which a store cannot import.
 type lister interface {
 	Look(ctx context.Context, key string) (driver.View, error)
 	List(ctx context.Context, begin string) iter.Seq2[driver.View, error]

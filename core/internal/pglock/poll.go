@@ -113,8 +113,8 @@ func (s *Store) look(due []*topic) (rows []row, err error) {
 	return rows, nil
 }
 
-// looked tells the watchers what a look, which took from begin to now, has found; rows is nil if it
-// has failed.
+// looked passes the rows of a look on to the watchers. The look took from begin to now; rows is nil if
+// it has failed.
 func (w *watches) looked(due []*topic, rows []row, begin, now time.Time) {
 	w.do(func() {
 		soonest, latest := lookSoonest, lookLatest

@@ -23,10 +23,10 @@ func TestALookDoesNotTellAnEarlierReleaseAfterALaterOne(t *testing.T) {
 	w.do(func() { w.announced(on, 2, "second") })
 	w.looked([]*topic{on}, row(1, "first"), began.Add(-time.Second), time.Now())
 	if want := []driver.Waiters{"second"}; !slices.Equal(told, want) {
-		t.Errorf("a look that began before the announcement has the watcher told %q; want %q", told, want)
+		t.Errorf("a look that began before the announcement wakes the watcher with %q; want %q", told, want)
 	}
 	w.looked([]*topic{on}, row(3, "third"), time.Now(), time.Now())
 	if want := []driver.Waiters{"second", "third"}; !slices.Equal(told, want) {
-		t.Errorf("after a look that began later the watcher was told %q; want %q", told, want)
+		t.Errorf("after a look that began later the watcher was woken with %q; want %q", told, want)
 	}
 }

@@ -38,7 +38,7 @@ func (r *request) by(rule rule) {
 	}
 }
 
-// change is what the requests of a batch for one key do to its row.
+// change has the requests of a batch for one key, and the new row that they make.
 type change struct {
 	key     string
 	asks    []*request
@@ -169,10 +169,10 @@ func recordOf(v keystate.Row, text string) (*keystate.Record, error) {
 }
 
 // keepRecord is how long a record is kept after the last lease in it, at least: for the turns of those
-// that wait, and for what it remembers.
+// that wait, and for tickets that were taken.
 const keepRecord = time.Minute
 
-// notice adds what a request of a change has to tell to the notices of those before it.
+// notice adds the notices of a request to those of the requests before it.
 func (c *change) notice(n keystate.Notices, rec *keystate.Record) {
 	h := &c.heard
 	h.Wanted = append(h.Wanted, n.Wanted...)

@@ -58,7 +58,7 @@ type request struct {
 	once     bool      // not to be sent again when it has failed
 	late     func()    // called with the outcome if the caller has left; may be nil
 
-	rule rule // what it does to a record
+	rule rule // carries it out on a record
 
 	alone      bool // it shares no statement
 	tries      int
