@@ -104,6 +104,7 @@ func (s *Store) calledTo(key string) (lock Entry) {
 func (s *Store) Watch(key string, _ time.Time, wake func(driver.Signal)) (stop func()) {
 	s.answerCalls()
 	w := &watcher{wake}
+	// A call that has come already is passed on here, and a later one by called, under the same mutex.
 	s.mu.Lock()
 	q := s.queue(key)
 	q.watchers = append(q.watchers, w)
