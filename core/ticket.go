@@ -3,29 +3,24 @@ package core
 import (
 	"crypto/rand"
 	"crypto/sha256"
-	"encoding/base64"
 	"encoding/binary"
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"hash/crc32"
 	"log/slog"
-	"strings"
 	"time"
 
 	"github.com/interlock-go/interlock/core/driver"
+	codec "github.com/interlock-go/interlock/core/internal/ticket"
 )
 
 const (
-	// maxTicket is the length of the longest ticket, in bytes of its text.
-	maxTicket = 300
 	// maxTicketKey is the length of the longest key that a ticket has room for.
 	maxTicketKey = 158
-	// ticketPrefix begins the text of each ticket of this version.
-	ticketPrefix = "ilt1-"
+	// ticketKind begins the text of each ticket of a lock.
+	ticketKind = "ilt1-"
 	// ticketHead is the length of the fixed part: kind, locker, secret, token, end and space.
 	ticketHead = 2 + 16 + 16 + 8 + 8 + 8
-	ticketSum  = 4
 )
 
 // The errors about tickets. All match ErrTicket. After each of them the lock is as it was.
@@ -46,6 +41,9 @@ var (
 	// ErrTicketRevoked says that an operator has released the lock of the ticket.
 	ErrTicketRevoked = fmt.Errorf("%w: an operator has released its lock", ErrTicket)
 )
+
+// errTicketValue says that a text with a right checksum has no values of a ticket.
+var errTicketValue = errors.New("a value in it is not of a ticket")
 
 // Ticket is the right to go on with a lock that was handed over ([Lease.HandOver]). A caller that has
 // the ticket can take the lock ([Locker.TakeOver]), so it is a secret: [Ticket.Text] returns it for a
@@ -96,41 +94,24 @@ func (t Ticket) Text() string {
 	if t.t == nil {
 		return ""
 	}
-	b := make([]byte, 0, maxTicket)
+	b := make([]byte, 0, ticketHead+len(t.t.key))
 	b = binary.BigEndian.AppendUint16(b, uint16(t.t.permits)) //nolint:gosec // at most 1024
 	b = append(append(b, t.t.locker[:]...), t.t.secret[:]...)
 	b = binary.BigEndian.AppendUint64(b, uint64(t.t.token))               //nolint:gosec // a token is positive
 	b = binary.BigEndian.AppendUint64(b, uint64(t.t.expires.UnixMilli())) //nolint:gosec // of now
 	b = append(append(b, t.t.space[:]...), t.t.key...)
-	b = binary.BigEndian.AppendUint32(b, crc32.ChecksumIEEE(b))
-	return ticketPrefix + base64.RawURLEncoding.EncodeToString(b)
+	return codec.Encode(ticketKind, b)
 }
 
 // ParseTicket reads the text of a ticket. Its error matches [ErrTicket] and names the fault of
 // the text. It does not say whether the ticket can still be taken over.
 func ParseTicket(text string) (Ticket, error) {
-	bad := func(format string, args ...any) (Ticket, error) {
-		return Ticket{}, fmt.Errorf("%w: %s", ErrTicket, fmt.Sprintf(format, args...))
+	body, err := codec.Decode(ticketKind, text)
+	if err == nil && len(body) <= ticketHead {
+		err = errTicketValue
 	}
-	encoded, ok := strings.CutPrefix(text, ticketPrefix)
-	switch {
-	case text == "":
-		return bad("the text is empty")
-	case !ok:
-		return bad("the text does not begin with %s", ticketPrefix)
-	case len(text) > maxTicket:
-		return bad("the text has %d bytes, more than %d", len(text), maxTicket)
-	}
-	b, err := base64.RawURLEncoding.Strict().DecodeString(encoded)
-	if err != nil || strings.ContainsAny(encoded, "\r\n") {
-		return bad("the text has a character that no ticket has, or was cut")
-	}
-	if len(b) < ticketHead+1+ticketSum {
-		return bad("the text was cut: %d bytes are too few", len(text))
-	}
-	body, sum := b[:len(b)-ticketSum], b[len(b)-ticketSum:]
-	if binary.BigEndian.Uint32(sum) != crc32.ChecksumIEEE(body) {
-		return bad("the text was cut or changed: its checksum is wrong")
+	if err != nil {
+		return Ticket{}, fmt.Errorf("%w: %w", ErrTicket, err)
 	}
 	t := &ticket{permits: int(binary.BigEndian.Uint16(body)), key: string(body[ticketHead:])}
 	body = body[2:]
@@ -140,7 +121,7 @@ func ParseTicket(text string) (Ticket, error) {
 	copy(t.space[:], body[48:])
 	const most = 1 << 53 // of the tokens in Redis; and a time in the far future
 	if token == 0 || token > most || ends > most || t.permits > maxPermits || len(t.key) > maxTicketKey {
-		return bad("the text has a value that no ticket has")
+		return Ticket{}, fmt.Errorf("%w: %w", ErrTicket, errTicketValue)
 	}
 	t.token, t.expires = int64(token), time.UnixMilli(int64(ends)) //nolint:gosec // at most 1<<53
 	return Ticket{t}, nil
