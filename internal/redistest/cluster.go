@@ -208,12 +208,6 @@ func (c *ClusterSet) Shard(tb testing.TB, key string) int {
 	panic("unreachable: the ranges cover all slots")
 }
 
-// Master returns the node that is now the master of a key's shard.
-func (c *ClusterSet) Master(tb testing.TB, key string) *Server {
-	tb.Helper()
-	return c.masterBut(tb, c.Shards[c.Shard(tb, key)], nil)
-}
-
 // AwaitFailover waits until another node of old's shard is its master and all
 // nodes that answer call the Cluster healthy again, and returns the new master.
 // It takes three to four seconds from the moment old was killed or paused.
@@ -223,7 +217,9 @@ func (c *ClusterSet) AwaitFailover(tb testing.TB, old *Server) *Server {
 	if i < 0 {
 		tb.Fatalf("redistest: %s is not of this Cluster", old.Addr())
 	}
-	promoted := c.masterBut(tb, c.Shards[i], old)
+	candidates := slices.DeleteFunc(slices.Clone(c.Shards[i]), func(s *Server) bool { return s == old })
+	var promoted *Server
+	Eventually(tb, topologyTimeout, func(ctx context.Context) error { return firstMaster(ctx, candidates, &promoted) })
 	for _, s := range c.Nodes() {
 		if s == old || s.current().dead() {
 			continue
@@ -231,16 +227,6 @@ func (c *ClusterSet) AwaitFailover(tb testing.TB, old *Server) *Server {
 		Eventually(tb, topologyTimeout, func(ctx context.Context) error { return s.sees(ctx, promoted) })
 	}
 	return promoted
-}
-
-// masterBut waits for a master among the nodes of a shard, old not counted.
-func (c *ClusterSet) masterBut(tb testing.TB, shard []*Server, old *Server) (found *Server) {
-	tb.Helper()
-	candidates := slices.DeleteFunc(slices.Clone(shard), func(s *Server) bool { return s == old })
-	Eventually(tb, topologyTimeout, func(ctx context.Context) error {
-		return firstMaster(ctx, candidates, &found)
-	})
-	return found
 }
 
 // sees is nil once s calls the Cluster healthy and names promoted a master.

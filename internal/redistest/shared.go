@@ -17,11 +17,10 @@ import (
 
 // shared is the server that the tests of one binary have in common.
 var shared struct {
-	mu      sync.Mutex
-	tests   int // how many have called Common
-	dir     string
-	server  *Server
-	example *redis.Client // the examples' client; no testing.TB closes it
+	mu     sync.Mutex
+	tests  int // how many have called Common
+	dir    string
+	server *Server
 }
 
 // Main runs a package's tests, ends the shared server and then fails the package
@@ -75,40 +74,18 @@ func Common(tb testing.TB) (s *Server, name string) {
 // it is not for tests that run in parallel with one another.
 func Shared(tb testing.TB) *Server {
 	tb.Helper()
-	s, err := emptyServer()
-	if err != nil {
-		tb.Fatalf("redistest: %v", err)
-	}
-	return s
-}
-
-// ExampleClient returns a client of the [Shared] server with an empty database
-// to Example functions, which have no testing.TB to fail or to clean up with.
-// [Main] closes it. It panics when there is no server.
-func ExampleClient() *redis.Client {
-	s, err := emptyServer()
-	if err != nil {
-		panic("redistest: " + err.Error())
-	}
-	shared.mu.Lock()
-	defer shared.mu.Unlock()
-	if shared.example == nil {
-		shared.example = redis.NewClient(&redis.Options{Addr: s.Addr()})
-	}
-	return shared.example
-}
-
-// emptyServer is the shared server without data.
-func emptyServer() (*Server, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
+	ctx, cancel := context.WithTimeout(tb.Context(), startTimeout)
 	defer cancel()
 	shared.mu.Lock()
 	defer shared.mu.Unlock()
 	s, err := sharedServer(ctx)
-	if err != nil {
-		return nil, err
+	if err == nil {
+		err = s.adminWithin(ctx, once, func(rdb *redis.Client) error { return rdb.FlushAll(ctx).Err() })
 	}
-	return s, s.adminWithin(ctx, once, func(rdb *redis.Client) error { return rdb.FlushAll(ctx).Err() })
+	if err != nil {
+		tb.Fatalf("redistest: %v", err)
+	}
+	return s
 }
 
 // sharedServer starts the shared server unless it runs. The caller has the mutex of it.
@@ -135,12 +112,7 @@ func stopShared() error {
 	if shared.server == nil {
 		return nil
 	}
-	var err error
-	if shared.example != nil {
-		err = shared.example.Close()
-	}
 	shared.server.remove()
-	err = errors.Join(err, os.RemoveAll(shared.dir))
-	shared.server, shared.example = nil, nil
-	return err
+	shared.server = nil
+	return os.RemoveAll(shared.dir)
 }
