@@ -22,12 +22,7 @@ type leaving struct {
 
 func newLeaving(t *testing.T, fault memstore.Fault, of []core.Option, opts ...core.Option) *leaving {
 	x := &leaving{T: t, store: memstore.New(), got: make(chan time.Time, 1)}
-	x.store.Intercept(func(r memstore.Request) memstore.Fault {
-		if r.Op == memstore.Decline {
-			return fault
-		}
-		return memstore.Fault{}
-	})
+	x.store.Intercept(during(memstore.Decline, fault))
 	x.holder = held(t, newLocker(t, x.store), t.Context(), "k", of...)
 	x.locker = newLocker(t, x.store)
 	ctx, leave := context.WithCancel(t.Context())
@@ -138,12 +133,7 @@ func TestACallerDoesNotWaitLongForTheRequestToLeave(t *testing.T) {
 func TestALockerThatItsOwnReleaseHasListedIsCalled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memstore.New()
-		store.Intercept(func(r memstore.Request) memstore.Fault {
-			if r.Op == memstore.Decline {
-				return memstore.Fault{Before: 20 * time.Second}
-			}
-			return memstore.Fault{}
-		})
+		store.Intercept(during(memstore.Decline, memstore.Fault{Before: 20 * time.Second}))
 		lockers := []*core.Locker{newLocker(t, store), newLocker(t, store)}
 		waits := func(l *core.Locker) chan *core.Lease {
 			got := make(chan *core.Lease, 1)

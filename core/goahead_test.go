@@ -61,12 +61,7 @@ func TestTheNextCallerLetsThoseGoFirstWhoWereCalled(t *testing.T) {
 				}
 				store.wait(t, "first", "second", "third")
 				const answer = 100 * time.Microsecond
-				store.Intercept(func(r memstore.Request) memstore.Fault {
-					if r.Op == memstore.Release {
-						return memstore.Fault{After: answer}
-					}
-					return memstore.Fault{}
-				})
+				store.Intercept(during(memstore.Release, memstore.Fault{After: answer}))
 				began := time.Now()
 				var all sync.WaitGroup
 				next := func() {

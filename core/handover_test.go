@@ -388,12 +388,7 @@ func TestALateRenewalOrReleaseOfTheFormerHolderDoesNothing(t *testing.T) {
 		s := newStore()
 		web, worker := watched(t, s, core.Watchdog(3*time.Second), core.OnLost(func(core.Loss) { t.Error("a loss is reported") })), watched(t, s)
 		lease := held(t, web, t.Context(), "k")
-		s.Intercept(func(r memstore.Request) memstore.Fault {
-			if r.Op == memstore.Renew {
-				return memstore.Delay(300 * time.Millisecond)
-			}
-			return memstore.Fault{}
-		})
+		s.Intercept(during(memstore.Renew, memstore.Delay(300*time.Millisecond)))
 		time.Sleep(1100 * time.Millisecond) // the renewal is on its way
 		if n := s.count(memstore.Renew); n != 1 {
 			t.Fatalf("%d renewals are on their way, want 1", n)

@@ -129,12 +129,7 @@ func TestTryLockIsNotRefusedForAReleaseOfALeaseThatIsOver(t *testing.T) {
 				l := newLocker(t, s)
 				over := held(t, l, t.Context(), "k", core.TTL(10*time.Second))
 				time.Sleep(time.Until(over.Deadline()) - early)
-				s.Intercept(func(r memstore.Request) memstore.Fault {
-					if r.Op == memstore.Release {
-						return memstore.Fault{Before: time.Minute}
-					}
-					return memstore.Fault{}
-				})
+				s.Intercept(during(memstore.Release, memstore.Fault{Before: time.Minute}))
 				go func() { _ = over.Release(t.Context()) }()
 				synctest.Wait()
 				if early > 0 {
@@ -165,12 +160,7 @@ func TestTryLockWaitsForTheAnswerToARelease(t *testing.T) {
 		s := newStore()
 		l := newLocker(t, s)
 		lease := held(t, l, t.Context(), "k")
-		s.Intercept(func(r memstore.Request) memstore.Fault {
-			if r.Op == memstore.Release {
-				return memstore.Fault{After: 100 * time.Millisecond}
-			}
-			return memstore.Fault{}
-		})
+		s.Intercept(during(memstore.Release, memstore.Fault{After: 100 * time.Millisecond}))
 		released := make(chan error)
 		go func() { released <- lease.Release(t.Context()) }()
 		synctest.Wait()
@@ -362,12 +352,7 @@ func TestAHangingStoreEndsTheContextInTime(t *testing.T) {
 		l := newLocker(t, s, core.Watchdog(9*time.Second))
 		begin := time.Now()
 		lease := held(t, l, t.Context(), "k")
-		s.Intercept(func(r memstore.Request) memstore.Fault {
-			if r.Op == memstore.Renew {
-				return memstore.Fault{Before: time.Hour} // ends with its bound, unexecuted
-			}
-			return memstore.Fault{}
-		})
+		s.Intercept(during(memstore.Renew, memstore.Fault{Before: time.Hour})) // ends with its bound, unexecuted
 		<-lease.Context().Done()
 		if d := time.Since(begin); d >= 9*time.Second {
 			t.Errorf("the context ended after %v of a 9 s lease", d)
@@ -384,12 +369,7 @@ func TestALateRenewalRevivesNothing(t *testing.T) {
 		s := newStore()
 		l := newLocker(t, s, core.Watchdog(6*time.Second))
 		lease := held(t, l, t.Context(), "k")
-		s.Intercept(func(r memstore.Request) memstore.Fault {
-			if r.Op == memstore.Renew {
-				return memstore.Fault{After: 10 * time.Second} // executed, the reply too late
-			}
-			return memstore.Fault{}
-		})
+		s.Intercept(during(memstore.Renew, memstore.Fault{After: 10 * time.Second})) // executed, the reply too late
 		<-lease.Context().Done()
 		time.Sleep(time.Minute)
 		wantErr(t, lease.Err(), core.ErrLost)
@@ -556,12 +536,7 @@ func TestALateAcquireOfALostRequestIsReleased(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStore()
 		l := newLocker(t, s, core.Watchdog(30*time.Second))
-		s.Intercept(func(r memstore.Request) memstore.Fault {
-			if r.Op == memstore.Acquire {
-				return memstore.LostRequest
-			}
-			return memstore.Fault{}
-		})
+		s.Intercept(during(memstore.Acquire, memstore.LostRequest))
 		_, err := l.Lock(t.Context(), "k")
 		wantErr(t, err, core.ErrUnavailable)
 		owner := s.seen(memstore.Acquire)[0].Owner

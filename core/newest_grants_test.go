@@ -10,23 +10,13 @@ import (
 	"github.com/interlock-go/interlock/core/memstore"
 )
 
-// slowReplies has the replies of a store to requests for a lock come late.
-func slowReplies(s *memstore.Store, late time.Duration) {
-	s.Intercept(func(r memstore.Request) memstore.Fault {
-		if r.Op == memstore.Acquire {
-			return memstore.Fault{After: late}
-		}
-		return memstore.Fault{}
-	})
-}
-
 // The grant for a newest caller that was superseded in its process has the number of that caller.
 // The caller after it is newer than the callers that the store numbered meanwhile.
 func TestTheNewestCallerDoesNotTakeTheNumberOfTheOneBefore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := memstore.New()
 		a, b := newLocker(t, s), newLocker(t, s)
-		slowReplies(s, 50*time.Millisecond)
+		s.Intercept(during(memstore.Acquire, memstore.Fault{After: 50 * time.Millisecond}))
 		first := comes(t, t.Context(), a, core.Newest()) // granted, and does not know yet
 		s.Intercept(nil)
 		elsewhere := comes(t, t.Context(), b, core.Newest())
@@ -53,12 +43,7 @@ func TestACallerBehindOneThatWasSupersededIsNotForgotten(t *testing.T) {
 		a, b := newLocker(t, s), newLocker(t, s)
 		lease := held(t, a, t.Context(), "k")
 		first := comes(t, t.Context(), a, core.Newest())
-		s.Intercept(func(r memstore.Request) memstore.Fault {
-			if r.Op == memstore.Stand {
-				return memstore.Fault{After: 20 * time.Millisecond}
-			}
-			return memstore.Fault{}
-		})
+		s.Intercept(during(memstore.Stand, memstore.Fault{After: 20 * time.Millisecond}))
 		second := comes(t, t.Context(), b, core.Newest()) // the process of the first asks about it
 		release(t, lease)
 		inTurn := comes(t, t.Context(), a)
@@ -78,7 +63,7 @@ func TestTheOnlyWaiterIsKnownBehindAGrantOnItsWay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := memstore.New()
 		a, b := newLocker(t, s), newLocker(t, s)
-		slowReplies(s, 50*time.Millisecond)
+		s.Intercept(during(memstore.Acquire, memstore.Fault{After: 50 * time.Millisecond}))
 		holder := comes(t, t.Context(), a)
 		s.Intercept(nil)
 		only := comes(t, t.Context(), a, core.OneWaiter())
@@ -115,7 +100,7 @@ func TestTheOnlyWaiterAsksForItself(t *testing.T) {
 		s := memstore.New()
 		a, b := newLocker(t, s), newLocker(t, s)
 		lease := held(t, b, t.Context(), "k")
-		slowReplies(s, 50*time.Millisecond)
+		s.Intercept(during(memstore.Acquire, memstore.Fault{After: 50 * time.Millisecond}))
 		ctx, leave := context.WithCancel(t.Context())
 		gone := comes(t, ctx, a)
 		leave()
@@ -139,16 +124,7 @@ func TestANewestCallerIsNumberedAfterTheCallersBeforeIt(t *testing.T) {
 		s := memstore.New()
 		l := newLocker(t, s)
 		lease := held(t, l, t.Context(), "k")
-		stands := 0
-		s.Intercept(func(r memstore.Request) memstore.Fault {
-			if r.Op != memstore.Stand {
-				return memstore.Fault{}
-			}
-			if stands++; stands == 1 {
-				return memstore.Fault{Before: 50 * time.Millisecond}
-			}
-			return memstore.Fault{}
-		})
+		s.Intercept(atFirst(memstore.Stand, memstore.Fault{Before: 50 * time.Millisecond}))
 		first := comes(t, t.Context(), l, core.Newest())
 		second := comes(t, t.Context(), l, core.Newest())
 		time.Sleep(100 * time.Millisecond)
@@ -166,16 +142,7 @@ func TestTheNewestCallerIsNotSupersededByOneThatHasLeft(t *testing.T) {
 		s := memstore.New()
 		l := newLocker(t, s)
 		lease := held(t, l, t.Context(), "k")
-		stands := 0
-		s.Intercept(func(r memstore.Request) memstore.Fault {
-			if r.Op != memstore.Stand {
-				return memstore.Fault{}
-			}
-			if stands++; stands == 1 {
-				return memstore.Fault{Before: 50 * time.Millisecond}
-			}
-			return memstore.Fault{}
-		})
+		s.Intercept(atFirst(memstore.Stand, memstore.Fault{Before: 50 * time.Millisecond}))
 		ctx, leave := context.WithCancel(t.Context())
 		first := comes(t, ctx, l, core.Newest())
 		leave()

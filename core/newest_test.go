@@ -368,12 +368,7 @@ func TestACallerLeavesWhileTheStoreIsAsked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := memstore.New()
 		a, b := newLocker(t, s), newLocker(t, s)
-		s.Intercept(func(r memstore.Request) memstore.Fault {
-			if r.Op == memstore.Stand {
-				return memstore.Delay(100 * time.Millisecond)
-			}
-			return memstore.Fault{}
-		})
+		s.Intercept(during(memstore.Stand, memstore.Delay(100*time.Millisecond)))
 		first := held(t, a, t.Context(), "k", core.Newest())
 		ctx, leave := context.WithCancel(t.Context())
 		second := comes(t, ctx, a, core.Newest()) // stands

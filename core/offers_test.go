@@ -265,12 +265,7 @@ func TestTheTimeOfAnOfferBeginsBeforeTheRelease(t *testing.T) {
 		released := time.Now()
 		_ = lease.Release(t.Context())
 		time.Sleep(50 * time.Millisecond)
-		p.store.Intercept(func(r memstore.Request) memstore.Fault {
-			if r.Op == memstore.Acquire {
-				return memstore.Delay(10 * time.Millisecond)
-			}
-			return memstore.Fault{}
-		})
+		p.store.Intercept(during(memstore.Acquire, memstore.Delay(10*time.Millisecond)))
 		p.seen.wake(driver.Signal{}) // it asks
 		synctest.Wait()
 		p.seen.take(p.seen.last(t))
@@ -365,12 +360,7 @@ func TestAnAnswerThatNamesAnOfferIsTheOffer(t *testing.T) {
 		lease := held(t, p.holder, t.Context(), "k")
 		got, _ := p.waits()
 		p.seen.lost = true
-		p.store.Intercept(func(r memstore.Request) memstore.Fault {
-			if r.Op == memstore.Acquire {
-				return memstore.Fault{Before: 10 * time.Millisecond}
-			}
-			return memstore.Fault{}
-		})
+		p.store.Intercept(during(memstore.Acquire, memstore.Fault{Before: 10 * time.Millisecond}))
 		asked := p.asks(func() {
 			p.seen.wake(driver.Signal{}) // it asks, and the release is carried out first
 			_ = lease.Release(t.Context())
@@ -395,12 +385,7 @@ func TestAnAnswerThatNamesAnOfferIsTheOffer(t *testing.T) {
 func TestAnOfferThatIsNotRenewedIsLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPair(t)
-		p.store.Intercept(func(r memstore.Request) memstore.Fault {
-			if r.Op == memstore.Renew {
-				return memstore.Unreachable
-			}
-			return memstore.Fault{}
-		})
+		p.store.Intercept(during(memstore.Renew, memstore.Unreachable))
 		lease := p.handOver(func() {})
 		ends := lease.Deadline()
 		<-lease.Context().Done()

@@ -51,16 +51,7 @@ func TestAnOfferIsConfirmedByTheConnectionThatAnswered(t *testing.T) {
 func TestTheConfirmationOfAnOfferIsTriedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPair(t)
-		tries := 0
-		p.store.Intercept(func(r memstore.Request) memstore.Fault {
-			if r.Op != memstore.Renew {
-				return memstore.Fault{}
-			}
-			if tries++; tries == 1 {
-				return memstore.Delay(time.Minute)
-			}
-			return memstore.Fault{}
-		})
+		p.store.Intercept(atFirst(memstore.Renew, memstore.Delay(time.Minute)))
 		lease := p.handOver(func() {})
 		time.Sleep(driver.OfferLasts)
 		wantErr(t, lease.Err(), nil)
@@ -234,12 +225,7 @@ func TestAnOfferGoesToTheNextProcessWhenItsOnlyCallerLeaves(t *testing.T) {
 			next <- lease
 		}()
 		time.Sleep(driver.OfferLasts/2 + 5*time.Millisecond)
-		p.store.Intercept(func(r memstore.Request) memstore.Fault {
-			if r.Op == memstore.Acquire {
-				return memstore.Fault{Before: 5 * time.Millisecond, Err: driver.ErrNotReady}
-			}
-			return memstore.Fault{}
-		})
+		p.store.Intercept(during(memstore.Acquire, memstore.Fault{Before: 5 * time.Millisecond, Err: driver.ErrNotReady}))
 		released := time.Now()
 		_ = lease.Release(t.Context())
 		synctest.Wait()

@@ -20,12 +20,7 @@ func TestALateAcquireOfALongTTLIsFreedSoonAndNotLookedAfterForEver(t *testing.T)
 	synctest.Test(t, func(t *testing.T) {
 		s := newStore()
 		l := newLocker(t, s)
-		s.Intercept(func(r memstore.Request) memstore.Fault {
-			if r.Op == memstore.Acquire {
-				return memstore.LostRequest
-			}
-			return memstore.Fault{}
-		})
+		s.Intercept(during(memstore.Acquire, memstore.LostRequest))
 		_, err := l.Lock(t.Context(), "k", core.TTL(30*24*time.Hour))
 		wantErr(t, err, core.ErrUnavailable)
 		owner := s.seen(memstore.Acquire)[0].Owner

@@ -498,12 +498,7 @@ func TestARequestThatIsLateKeepsNoPlaceForAWaiterThatHasGone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := memstore.New()
 		l, other := newLocker(t, s, core.Watchdog(time.Minute)), newLocker(t, s)
-		s.Intercept(func(r memstore.Request) memstore.Fault {
-			if r.Op == memstore.Acquire {
-				return memstore.Fault{Before: 5 * time.Second}
-			}
-			return memstore.Fault{}
-		})
+		s.Intercept(during(memstore.Acquire, memstore.Fault{Before: 5 * time.Second}))
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		_, err := l.Permit(ctx, "k", 1)

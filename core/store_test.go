@@ -3,6 +3,7 @@ package core_test
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -43,6 +44,27 @@ func (s *notedStore) Intercept(f func(memstore.Request) memstore.Fault) {
 // always makes one fault of all requests.
 func always(f memstore.Fault) func(memstore.Request) memstore.Fault {
 	return func(memstore.Request) memstore.Fault { return f }
+}
+
+// during makes one fault of all requests of an operation.
+func during(op memstore.Op, f memstore.Fault) func(memstore.Request) memstore.Fault {
+	return func(r memstore.Request) memstore.Fault {
+		if r.Op == op {
+			return f
+		}
+		return memstore.Fault{}
+	}
+}
+
+// atFirst makes a fault of the first request of an operation.
+func atFirst(op memstore.Op, f memstore.Fault) func(memstore.Request) memstore.Fault {
+	var before atomic.Bool
+	return func(r memstore.Request) memstore.Fault {
+		if r.Op == op && !before.Swap(true) {
+			return f
+		}
+		return memstore.Fault{}
+	}
 }
 
 // Watch implements driver.Store.

@@ -64,12 +64,7 @@ func TestATakeOverComparesTheRequestFirst(t *testing.T) {
 func TestAClientThatGoesAwayBeforeTheClaimLeavesNone(t *testing.T) {
 	inBubble(t, func(w *world) {
 		e := w.engine()
-		w.store.Intercept(func(r memstore.Request) memstore.Fault {
-			if r.Op == memstore.Claim {
-				return memstore.Delay(time.Second)
-			}
-			return memstore.Fault{}
-		})
+		w.store.Intercept(during(memstore.Claim, memstore.Delay(time.Second)))
 		ctx, cancel := context.WithCancel(w.Context())
 		time.AfterFunc(500*time.Millisecond, cancel)
 		n := 0
@@ -113,12 +108,7 @@ func TestAClaimWhoseTryMayStillComeIsGivenUpMoreThanOnce(t *testing.T) {
 func TestAGrantAfterTheEndOfItsLeaseIsNoGrant(t *testing.T) {
 	inBubble(t, func(w *world) {
 		e := w.engine(idempotency.Lease(time.Second))
-		w.store.Intercept(func(r memstore.Request) memstore.Fault {
-			if r.Op == memstore.Claim {
-				return memstore.Fault{After: 1500 * time.Millisecond}
-			}
-			return memstore.Fault{}
-		})
+		w.store.Intercept(during(memstore.Claim, memstore.Fault{After: 1500 * time.Millisecond}))
 		n := 0
 		w.want(serve(w.Context(), e, post("k"), answers(200, &n)), "idempotency-unavailable")
 		synctest.Wait()

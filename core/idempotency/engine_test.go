@@ -58,12 +58,7 @@ func TestClosingDoesNotWaitForClaimsThatMayStillCome(t *testing.T) {
 	}{"": {nil, 0}, "strict": {idempotency.Strict(), 40 * time.Second}} { // its rounds are a third of the lease
 		inBubble(t, func(w *world) {
 			e := w.engine(c.opt)
-			w.store.Intercept(func(r memstore.Request) memstore.Fault {
-				if r.Op == memstore.Claim {
-					return memstore.LostReply
-				}
-				return memstore.Fault{}
-			})
+			w.store.Intercept(during(memstore.Claim, memstore.LostReply))
 			n := 0
 			w.want(serve(w.Context(), e, post("k"), answers(200, &n)), "idempotency-unavailable")
 			<-time.After(time.Second)

@@ -457,12 +457,7 @@ func TestAfterAnErrorOfHandOverTheClaimIsTheHandlers(t *testing.T) {
 			t.Run(fmt.Sprint(name, status), func(t *testing.T) {
 				inBubble(t, func(w *world) {
 					e := w.engine()
-					w.store.Intercept(func(r memstore.Request) memstore.Fault {
-						if r.Op == memstore.Mark {
-							return fault
-						}
-						return memstore.Fault{}
-					})
+					w.store.Intercept(during(memstore.Mark, fault))
 					h := func(ctx context.Context, _ endpoint.Attempt) (endpoint.Response, bool) {
 						if _, err := idempotency.HandOver(ctx, time.Minute); !errors.Is(err, core.ErrUnavailable) {
 							t.Errorf("HandOver: %v; want core.ErrUnavailable", err)

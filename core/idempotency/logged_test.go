@@ -1,6 +1,7 @@
 package idempotency_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -188,7 +189,7 @@ func TestEachErrorOfTheServerIsLoggedAtOnceAndThenOnceAMinute(t *testing.T) {
 					}
 					w.want(serve(w.Context(), e, q, h), c.want)
 				}
-				w.wantLines(logged, or(c.level, "WARN"), c.text, c.cause)
+				w.wantLines(logged, cmp.Or(c.level, "WARN"), c.text, c.cause)
 			})
 		})
 	}

@@ -1,6 +1,7 @@
 package idempotency_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -38,7 +39,7 @@ func post(key string) request {
 func (q request) Protocol() string                 { return q.protocol }
 func (q request) Key() (string, error)             { return endpoint.ParseKey(q.key) }
 func (q request) Target() (string, string, string) { return q.method, q.path, q.query }
-func (q request) Origin() (string, string, string) { return q.host, or(q.uri, q.path), q.query }
+func (q request) Origin() (string, string, string) { return q.host, cmp.Or(q.uri, q.path), q.query }
 func (q request) Route() (string, bool)            { return q.path, !q.unmatched }
 func (q request) Param(string) (string, error)     { return "", adapter.ErrNoParam }
 func (q request) Header(string) []string           { return []string{q.scope} }
@@ -53,13 +54,6 @@ func (q request) Body(limit int64) ([]byte, error) {
 	return []byte(q.body), nil
 }
 
-func or(s, otherwise string) string {
-	if s == "" {
-		return otherwise
-	}
-	return s
-}
-
 var errScope = errors.New("the directory is down")
 
 func scope(_ context.Context, req core.Request) (string, error) {
@@ -71,6 +65,16 @@ func scope(_ context.Context, req core.Request) (string, error) {
 		return "", fmt.Errorf("%w: not a name", core.ErrKey)
 	}
 	return s, nil
+}
+
+// during makes one fault of all requests of an operation.
+func during(op memstore.Op, f memstore.Fault) func(memstore.Request) memstore.Fault {
+	return func(r memstore.Request) memstore.Fault {
+		if r.Op == op {
+			return f
+		}
+		return memstore.Fault{}
+	}
 }
 
 // handler is the handler of the endpoint.

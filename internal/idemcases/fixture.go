@@ -1,6 +1,7 @@
 package idemcases
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -145,8 +146,8 @@ func (f *fixture) serve(e *idempotency.Engine, h handler, behind ...adaptertest.
 // send sends a request.
 func (e *served) send(ctx context.Context, p payment) adaptertest.Outcome {
 	r := adaptertest.Request{
-		Values: map[string]string{"id": or(p.account, "42")},
-		Header: [][2]string{{"authorization", or(p.principal, "alice")}},
+		Values: map[string]string{"id": cmp.Or(p.account, "42")},
+		Header: [][2]string{{"authorization", cmp.Or(p.principal, "alice")}},
 		Body:   fmt.Sprintf(`{"amount":%d}%s`, p.amount, strings.Repeat(" ", p.padding)),
 		Amount: p.amount, Padding: p.padding,
 	}
@@ -223,13 +224,6 @@ func (e *served) start(key string) (answer func() reply) {
 	var wg sync.WaitGroup
 	wg.Go(func() { a = e.pay(key) })
 	return func() reply { wg.Wait(); return a }
-}
-
-func or(s, otherwise string) string {
-	if s == "" {
-		return otherwise
-	}
-	return s
 }
 
 func (f *fixture) want(what string, got, want reply) {
