@@ -4,11 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"strings"
-	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/interlock-go/interlock/core/idempotency"
@@ -53,49 +50,17 @@ func (h *handedOver) add(o handedOver) {
 
 func simulateHandOver(t *testing.T, seed uint64, mark bool, opts ...idempotency.Option) (seen handedOver) {
 	inBubble(t, func(w *world) {
-		const payments = 12
-		r := rand.New(rand.NewPCG(seed, 3)) //nolint:gosec // to be repeated, not to be secret
-		var mu sync.Mutex                   // of all below
-		draw := func(n int) int {
-			mu.Lock()
-			defer mu.Unlock()
-			return r.IntN(n)
-		}
-		pause := func(longest time.Duration) {
-			if draw(2) == 0 {
-				<-time.After(time.Duration(draw(int(longest.Milliseconds()))) * time.Millisecond)
-			}
-		}
-		opts = append([]idempotency.Option{idempotency.Lease(3 * time.Second), idempotency.WaitReplay(time.Second)}, opts...)
-		engines := []*idempotency.Engine{w.engine(opts...), w.engine(opts...), w.engine(opts...)}
-		w.store.Intercept(trouble(rand.New(rand.NewPCG(seed, 4)))) //nolint:gosec // likewise
-
-		var effects [payments]int
-		var told [payments]map[string]bool
-		note := func(i int, answer string) {
-			mu.Lock()
-			defer mu.Unlock()
-			if told[i] == nil {
-				told[i] = map[string]bool{}
-			}
-			told[i][answer] = true
-		}
-		count := func(n *int) {
-			mu.Lock()
-			defer mu.Unlock()
-			*n++
-		}
-		var wg sync.WaitGroup
+		s := newSimulation(w, seed, 3, opts)
 		deliver := func(i int, ticket idempotency.Ticket) {
 			for range 6 {
-				pause(5 * time.Second)
+				s.pause(5 * time.Second)
 				answer := ""
-				err := engines[draw(3)].TakeOver(w.Context(), ticket, func(ctx context.Context) (endpoint.Response, error) {
+				err := s.engines[s.draw(3)].TakeOver(w.Context(), ticket, func(ctx context.Context) (endpoint.Response, error) {
 					if idempotency.Generation(ctx) > 1 {
-						count(&seen.again)
+						s.count(&seen.again)
 					}
-					pause(8 * time.Second)
-					if draw(5) == 0 {
+					s.pause(8 * time.Second)
+					if s.draw(5) == 0 {
 						return endpoint.Response{}, errors.New("the worker fails")
 					}
 					if mark {
@@ -105,95 +70,69 @@ func simulateHandOver(t *testing.T, seed uint64, mark bool, opts ...idempotency.
 					} else if ctx.Err() != nil {
 						return endpoint.Response{}, context.Cause(ctx)
 					}
-					count(&effects[i])
-					answer = fmt.Sprint("201 effect ", effects[i])
-					pause(8 * time.Second)
+					answer = fmt.Sprint("201 effect ", s.count(&s.effects[i]))
+					s.pause(8 * time.Second)
 					return endpoint.Response{Status: 201, Body: []byte(answer[4:])}, nil
 				})
 				switch {
 				case err == nil:
-					count(&seen.finished)
-					note(i, answer)
+					s.count(&seen.finished)
+					s.note(i, answer)
 				case errors.Is(err, idempotency.ErrTicketTaken):
-					count(&seen.taken)
+					s.count(&seen.taken)
 					continue
 				case errors.Is(err, idempotency.ErrTicketRanOut):
-					count(&seen.ranOut)
+					s.count(&seen.ranOut)
 				case errors.Is(err, idempotency.ErrOutcomeUnknown):
-					count(&seen.unknown)
+					s.count(&seen.unknown)
 				case errors.Is(err, idempotency.ErrTicketFinished):
 				default:
 					continue
 				}
-				if draw(3) > 0 {
+				if s.draw(3) > 0 {
 					return
 				}
 			}
 		}
 		h := func(i int) handler {
 			return func(ctx context.Context, _ endpoint.Attempt) (endpoint.Response, bool) {
-				pause(4 * time.Second)
-				ticket, err := idempotency.HandOver(ctx, time.Duration(1+draw(8000))*time.Millisecond)
+				s.pause(4 * time.Second)
+				ticket, err := idempotency.HandOver(ctx, time.Duration(1+s.draw(8000))*time.Millisecond)
 				if err != nil {
 					return endpoint.Response{Status: 503}, true
 				}
-				pause(4 * time.Second)
-				if draw(5) > 0 {
-					for range 1 + draw(3) {
-						wg.Go(func() { deliver(i, ticket) })
+				s.pause(4 * time.Second)
+				if s.draw(5) > 0 {
+					for range 1 + s.draw(3) {
+						s.jobs.Go(func() { deliver(i, ticket) })
 					}
 				}
-				pause(4 * time.Second)
+				s.pause(4 * time.Second)
 				status := 202
-				if draw(5) == 0 {
+				if s.draw(5) == 0 {
 					status = 500
 				}
-				return endpoint.Response{Status: status, Body: []byte("accepted")}, draw(5) > 0
+				return endpoint.Response{Status: status, Body: []byte("accepted")}, s.draw(5) > 0
 			}
 		}
 		send := func(i int) string {
-			got := serve(w.Context(), engines[draw(3)], post(fmt.Sprint("k", i)), h(i))
+			got := serve(w.Context(), s.engines[s.draw(3)], post(fmt.Sprint("k", i)), h(i))
 			if strings.HasPrefix(got, "interim 202") {
-				count(&seen.interim)
+				s.count(&seen.interim)
 			}
 			if answer, replayed := strings.CutPrefix(got, "replay "); replayed {
-				count(&seen.final)
-				note(i, answer)
+				s.count(&seen.final)
+				s.note(i, answer)
 			}
 			return got
 		}
-		for i := range payments {
-			for range 3 {
-				wg.Go(func() {
-					for range 8 {
-						send(i)
-						<-time.After(time.Duration(draw(3000)) * time.Millisecond)
-					}
-				})
-			}
-		}
-		wg.Wait()
-		w.store.Intercept(nil)
-		<-time.After(time.Minute) // the outstanding work is done
-		synctest.Wait()
-		for i := range payments {
-			if effects[i] > 1 {
-				t.Errorf("payment %d took effect %d times", i, effects[i])
-			}
-			if len(told[i]) > 1 {
-				t.Errorf("payment %d has several final answers: %v", i, told[i])
-			}
-			for answer := range told[i] {
+		s.run(func(i int) { send(i) }, func(i int) {
+			for answer := range s.told[i] {
 				if last := send(i); last != "replay "+answer {
 					t.Errorf("payment %d was answered with %q, and now with %q", i, answer, last)
 				}
 			}
-		}
-		for _, e := range engines {
-			if n := e.Pending(); n > 0 {
-				t.Errorf("%d pending", n)
-			}
-		}
+		})
 	})
 	return seen
 }

@@ -69,104 +69,140 @@ func TestNoPaymentTakesEffectTwiceWhateverHappens(t *testing.T) {
 	}
 }
 
+// payments is how many payments a simulation makes.
+const payments = 12
+
+// simulation is the part that the simulations have in common: three processes on a store in
+// trouble, and clients that send each payment again and again.
+type simulation struct {
+	*world
+	engines []*idempotency.Engine
+	jobs    sync.WaitGroup
+
+	mu      sync.Mutex // of all below, and of the counts of a simulation
+	r       *rand.Rand
+	effects [payments]int
+	told    [payments]map[string]bool // the final answers
+}
+
+// newSimulation draws from the two streams of a seed from stream on.
+func newSimulation(w *world, seed, stream uint64, opts []idempotency.Option) *simulation {
+	opts = append([]idempotency.Option{idempotency.Lease(3 * time.Second), idempotency.WaitReplay(time.Second)}, opts...)
+	s := &simulation{
+		world: w, engines: []*idempotency.Engine{w.engine(opts...), w.engine(opts...), w.engine(opts...)},
+		r: rand.New(rand.NewPCG(seed, stream)), //nolint:gosec // to be repeated, not to be secret
+	}
+	w.store.Intercept(trouble(rand.New(rand.NewPCG(seed, stream+1)))) //nolint:gosec // likewise
+	return s
+}
+
+func (s *simulation) draw(n int) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.r.IntN(n)
+}
+
+func (s *simulation) count(n *int) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	*n++
+	return *n
+}
+
+// pause takes up to a time, or none.
+func (s *simulation) pause(longest time.Duration) {
+	if s.draw(2) == 0 {
+		<-time.After(time.Duration(s.draw(int(longest.Milliseconds()))) * time.Millisecond)
+	}
+}
+
+// note notes a final answer to a payment.
+func (s *simulation) note(i int, answer string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.told[i] == nil {
+		s.told[i] = map[string]bool{}
+	}
+	s.told[i][answer] = true
+}
+
+// run sends all payments until the outstanding work is done. Then it looks at the effects and the
+// final answers, and calls again for each payment, which sends it once more.
+func (s *simulation) run(send, again func(i int)) {
+	for i := range payments {
+		for range 3 {
+			s.jobs.Go(func() {
+				for range 8 {
+					send(i)
+					<-time.After(time.Duration(s.draw(3000)) * time.Millisecond)
+				}
+			})
+		}
+	}
+	s.jobs.Wait()
+	s.store.Intercept(nil)
+	<-time.After(time.Minute) // the outstanding work is done
+	synctest.Wait()
+	for i := range payments {
+		if s.effects[i] > 1 {
+			s.Errorf("payment %d took effect %d times; want at most one effect", i, s.effects[i])
+		}
+		if len(s.told[i]) > 1 {
+			s.Errorf("payment %d has several final answers: %v; want the same for all requests", i, s.told[i])
+		}
+		again(i)
+	}
+	for _, e := range s.engines {
+		if n := e.Pending(); n > 0 {
+			s.Errorf("%d requests are pending; want none after a minute", n)
+		}
+	}
+}
+
 func simulate(t *testing.T, seed uint64, mark bool, opts ...idempotency.Option) (stats [4]int) {
 	inBubble(t, func(w *world) {
-		const payments = 12
-		r := rand.New(rand.NewPCG(seed, 1)) //nolint:gosec // to be repeated, not to be secret
-		var mu sync.Mutex                   // of all below
-		draw := func(n int) int {
-			mu.Lock()
-			defer mu.Unlock()
-			return r.IntN(n)
-		}
-		opts = append([]idempotency.Option{idempotency.Lease(3 * time.Second), idempotency.WaitReplay(time.Second)}, opts...)
-		engines := []*idempotency.Engine{w.engine(opts...), w.engine(opts...), w.engine(opts...)}
-		w.store.Intercept(trouble(rand.New(rand.NewPCG(seed, 2)))) //nolint:gosec // likewise
-
-		var effects [payments]int
-		var told [payments]map[string]bool
+		s := newSimulation(w, seed, 1, opts)
 		h := func(i int) handler {
 			return func(ctx context.Context, _ endpoint.Attempt) (endpoint.Response, bool) {
 				if idempotency.Generation(ctx) > 1 {
-					mu.Lock()
-					stats[2]++
-					mu.Unlock()
+					s.count(&stats[2])
 				}
-				pause := func() {
-					if draw(2) == 0 {
-						<-time.After(time.Duration(draw(8000)) * time.Millisecond)
-					}
-				}
-				pause()
+				s.pause(8 * time.Second)
 				if mark {
 					if err := idempotency.MarkEffect(ctx); err != nil {
 						return endpoint.Response{Status: 503}, true
 					}
 				}
-				mu.Lock()
-				effects[i]++
-				n := effects[i]
-				mu.Unlock()
-				pause()
+				n := s.count(&s.effects[i])
+				s.pause(8 * time.Second)
 				status := 201
-				if draw(6) == 0 {
+				if s.draw(6) == 0 {
 					status = 500
 				}
-				return endpoint.Response{Status: status, Body: fmt.Appendf(nil, "effect %d", n)}, draw(4) > 0
+				return endpoint.Response{Status: status, Body: fmt.Appendf(nil, "effect %d", n)}, s.draw(4) > 0
 			}
 		}
 		send := func(i int) string {
-			got := serve(w.Context(), engines[draw(3)], post(fmt.Sprint("k", i)), h(i))
-			mu.Lock()
-			defer mu.Unlock()
+			got := serve(w.Context(), s.engines[s.draw(3)], post(fmt.Sprint("k", i)), h(i))
 			answer, replayed := strings.CutPrefix(got, "replay ")
 			if strings.HasPrefix(answer, "201") {
-				stats[0]++
+				s.count(&stats[0])
 				if replayed {
-					stats[1]++
+					s.count(&stats[1])
 				}
-				if told[i] == nil {
-					told[i] = map[string]bool{}
-				}
-				told[i][answer] = true
+				s.note(i, answer)
 			}
 			if got == string(reason.OutcomeUnknown) {
-				stats[3]++
+				s.count(&stats[3])
 			}
 			return got
 		}
-		var wg sync.WaitGroup
-		for i := range payments {
-			for range 3 {
-				wg.Go(func() {
-					for range 8 {
-						send(i)
-						<-time.After(time.Duration(draw(3000)) * time.Millisecond)
-					}
-				})
-			}
-		}
-		wg.Wait()
-		w.store.Intercept(nil)
-		<-time.After(time.Minute) // the outstanding work is done
-		synctest.Wait()
-		for i := range payments {
-			if effects[i] > 1 {
-				t.Errorf("payment %d took effect %d times", i, effects[i])
-			}
-			if len(told[i]) > 1 {
-				t.Errorf("payment %d has several answers: %v", i, told[i])
-			}
-			before := len(told[i]) > 0
+		s.run(func(i int) { send(i) }, func(i int) {
+			before := len(s.told[i]) > 0
 			if last := send(i); before && !strings.HasPrefix(last, "replay 201") {
-				t.Errorf("payment %d was answered with %v, and now with %s", i, told[i], last)
+				t.Errorf("payment %d was answered with %v, and now with %s", i, s.told[i], last)
 			}
-		}
-		for _, e := range engines {
-			if n := e.Pending(); n > 0 {
-				t.Errorf("%d pending", n)
-			}
-		}
+		})
 	})
 	return stats
 }
