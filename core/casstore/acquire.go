@@ -192,7 +192,7 @@ func (c *claim) settle(why error) (reply driver.Reply, again bool, err error) {
 			continue
 		}
 		c.unknown = unknown
-		if as, ok, err := holderIn(c.at.lock, c.ask.Owner); err == nil && ok {
+		if as, ok, err := c.holderIn(c.at.lock, c.ask.Owner); err == nil && ok {
 			return c.granted(as, driver.Reply{Granted: true, Number: c.ask.Number}), false, nil
 		}
 		return reply, false, why
@@ -285,7 +285,7 @@ func (c *claim) take(v *view, txn Txn, want held, granted driver.Reply) (reply d
 		c.at.line = answer.Read[0]
 	}
 	if v.at.lock.There() || v.waits() || c.ask.Kind.Place() { // others know the key, or may use it together
-		c.wroteLock(c.ask.Key, c.at, append(v.holds, want), received)
+		c.wroteLock(c.ask.Key, c.at, v, append(v.holds, want), received)
 	}
 	want.Granted = answer.Written[0].Number
 	return c.granted(want, granted), false, nil

@@ -21,6 +21,11 @@ type call struct {
 	// Lock is the value of the lock, which the same transaction has written: so the locker that is called
 	// takes the lock without a look at it. Empty: another transaction has.
 	Lock string `json:"lock,omitempty"`
+	// Offer is the token of an offer to the locker ([driver.Offer]); zero: it is none. Contended belongs to it,
+	// and so does Line: the line from the locker on, as far as the releasing process knew it, or a part of that.
+	Offer     int64 `json:"offer,omitempty"`
+	Contended bool  `json:"contended,omitempty"`
+	Line      *line `json:"line,omitempty"`
 }
 
 // queue is where this process waits for a key.
@@ -132,7 +137,8 @@ func (s *Store) answerCalls() {
 	s.mu.Unlock()
 	if !runs {
 		s.background(func() {
-			s.watch(s.done, s.names.calls(s.process), s.called, func(err error) {
+			s.watch(s.done, s.names.calls(s.process), func() { s.reaches(true) }, s.called, func(err error) {
+				s.reaches(false)
 				s.Warn("the watch of calls to waiting lockers has failed, and is begun again", err)
 				s.wakeAll()
 			})
@@ -141,8 +147,9 @@ func (s *Store) answerCalls() {
 }
 
 // watch watches until ctx ends. Whenever the watch fails, something may have been missed.
-func (s *Store) watch(ctx context.Context, prefix string, report func(Change), failed func(error)) {
+func (s *Store) watch(ctx context.Context, prefix string, begun func(), report func(Change), failed func(error)) {
 	for pause := firstPause; ctx.Err() == nil; pause = min(2*pause, time.Second) {
+		first := true
 		err := s.server.Watch(ctx, prefix, func(changes []Change) {
 			pause = firstPause
 			for _, c := range changes {
@@ -150,6 +157,10 @@ func (s *Store) watch(ctx context.Context, prefix string, report func(Change), f
 					report(c)
 				}
 			}
+			if first {
+				begun()
+			}
+			first = false
 		})
 		if ctx.Err() != nil {
 			return
@@ -204,11 +215,14 @@ func (s *Store) called(change Change) {
 	if !ok || !change.Deleted && json.Unmarshal([]byte(change.Value), &c) != nil {
 		return
 	}
+	if c.Offer != 0 && len(c.To) == 1 && c.Line != nil && !s.offered(key, change.Entry, c) {
+		return
+	}
 	s.mu.Lock()
 	q := s.queues[key]
 	var wake []*watcher
 	if q != nil {
-		if q.called, q.at = &c, change.Revision.Number; change.Deleted {
+		if q.called, q.at = &c, change.Revision.Number; change.Deleted || c.Offer != 0 {
 			q.called = nil
 		}
 		wake = slices.Clone(q.watchers)
@@ -216,6 +230,7 @@ func (s *Store) called(change Change) {
 	s.mu.Unlock()
 	switch {
 	case change.Deleted:
+	case q == nil && c.Offer != 0: // it has taken the offer
 	case q == nil: // its callers have left, and the turn is the next one's
 		s.background(func() { s.refuse(key, change.Entry, c) })
 	default:
@@ -280,7 +295,7 @@ func (s *Store) listen(beat string) (stop func()) {
 // hear notes each change of a beat. If it misses a change, the caller that would take
 // the lock over finds out: the server compares.
 func (s *Store) hear(ctx context.Context, beat string) {
-	s.watch(ctx, beat, func(c Change) {
+	s.watch(ctx, beat, func() {}, func(c Change) {
 		if !c.Deleted && c.Name == beat {
 			s.sawBeat(beat, c.Revision, s.now())
 		}

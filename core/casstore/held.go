@@ -3,7 +3,6 @@ package casstore
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strconv"
 	"time"
 
@@ -67,7 +66,7 @@ func (s *Store) keep(ctx context.Context, key string, token int64) (c Condition,
 // keepOnce makes one try to write the entry of a hold.
 func (s *Store) keepOnce(ctx context.Context, h *hold, token int64) (c Condition, known bool, err error) {
 	s.mu.Lock()
-	at, ending := h.at, h.ending
+	at, as, ending := h.at, h.as, h.ending
 	c = Condition{s.names.held(h.key, h.owner), h.kept.at}
 	keptFor := h.kept.token
 	s.mu.Unlock()
@@ -83,17 +82,18 @@ func (s *Store) keepOnce(ctx context.Context, h *hold, token int64) (c Condition
 	if err != nil {
 		return c, false, err
 	}
-	lock, holds := s.names.lock(h.key), slices.Clone(v.holds)
-	read := []string{lock, s.names.line(h.key), c.Name}
-	txn := Txn{
-		If:   []Condition{{lock, at.lock.Revision}, c},
-		Then: []Op{{Name: c.Name, Value: strconv.FormatInt(token, 10)}},
-		Read: read, Else: read,
+	var txn Txn
+	if kept := as.Kept; kept {
+		txn.If = []Condition{{s.names.lock(h.key), at.lock.Revision}}
+	} else if as.Kept = true; true {
+		if txn, err = v.become(as); err != nil {
+			return c, false, err
+		}
 	}
-	if i := slices.IndexFunc(holds, func(one held) bool { return one.Owner == h.owner }); i >= 0 && !holds[i].Kept {
-		holds[i].Kept = true
-		txn.Then = append(txn.Then, Op{Name: lock, Value: v.value(holds, v.gone)})
-	}
+	txn.If = append(txn.If, c)
+	txn.Then = append(txn.Then, Op{Name: c.Name, Value: strconv.FormatInt(token, 10)})
+	txn.Read = []string{s.names.lock(h.key), s.names.line(h.key), c.Name}
+	txn.Else = txn.Read
 	answer, err := s.persist(ctx, txn)
 	if err != nil {
 		return c, false, err

@@ -143,18 +143,22 @@ func (v *value) read(lock Entry) (record keystate.Record, err error) {
 	return record, nil
 }
 
-// holderIn returns a holder of a lock, if it is there and has the value of one.
-func holderIn(lock Entry, owner string) (h held, ok bool, err error) {
+// holderIn returns the hold of an owner of this process: of a holder, or of an owner that was offered the lock, if
+// that is there and has the value of one.
+func (s *Store) holderIn(lock Entry, owner string) (h held, ok bool, err error) {
 	var v value
 	if !lock.There() {
 		return h, false, nil
 	}
-	if _, err = v.read(lock); err != nil {
+	rec, err := v.read(lock)
+	if err != nil {
 		return h, false, err
 	}
-	i := slices.IndexFunc(v.Holds, func(h held) bool { return h.Owner == owner })
-	if i < 0 {
-		return h, false, nil
+	if i := slices.IndexFunc(v.Holds, func(h held) bool { return h.Owner == owner }); i >= 0 {
+		return v.Holds[i], true, nil
 	}
-	return v.Holds[i], true, nil
+	if offered, token := rec.Offered(written); offered != "" && offered == owner {
+		return offerOf(owner, s.process, token), true, nil
+	}
+	return h, false, nil
 }

@@ -38,6 +38,7 @@ type parting struct {
 
 	at     found // the lock with the hold; zero: it is not known to be ours
 	lapsed bool  // its lease has ended
+	looked bool  // at an offer, for the lockers that wait
 	void   bool  // a transaction that takes the lock may come yet: it must fail
 	why    error // the server refuses what writes: nothing is written, only deleted
 }
@@ -91,6 +92,17 @@ func (p *parting) giveUp() (waiting driver.Waiters, again bool, err error) {
 	if err != nil {
 		return "", false, err
 	}
+	if v.own = ""; p.offered(v) {
+		v.own = lockerOf(p.ask.Owner) // it has left the line, and is not called for that
+		if !p.looked && (p.ask.Waiter != "" || !v.behind(v.own)) {
+			p.looked = true
+			answer, _, again, err := p.send(Txn{Read: []string{p.names.lock(p.ask.Key), p.names.line(p.ask.Key)}})
+			if err == nil {
+				again, err = p.look(answer.Read)
+			}
+			return "", again, err
+		}
+	}
 	var notices keystate.Notices
 	if p.lapsed && p.ask.Kind.Place() { // as others see it: no locker is called, and those that wait ask soon
 		v.rec.SetEnds(func(owner string) time.Time {
@@ -100,7 +112,7 @@ func (p *parting) giveUp() (waiting driver.Waiters, again bool, err error) {
 	} else {
 		ask := p.ask
 		ask.Token = 0 // tokens grow with the revisions of the server
-		if waiting, notices, err = v.rec.Release(ask, func(string) bool { return false }, v.now); err != nil {
+		if waiting, notices, err = v.rec.Release(ask, func(string) bool { return true }, v.now); err != nil {
 			return "", false, err
 		}
 	}
@@ -117,7 +129,9 @@ func (p *parting) giveUp() (waiting driver.Waiters, again bool, err error) {
 	if p.ask.Waiter != "" {
 		p.lists(p.ask.Key, p.ask.Waiter, true)
 	}
-	txn.Else = []string{p.names.lock(p.ask.Key), p.names.line(p.ask.Key)}
+	if txn.Else = []string{p.names.lock(p.ask.Key), p.names.line(p.ask.Key)}; notices.Announced && !writes(txn, txn.Else[1]) {
+		txn.Read = txn.Else[1:] // the next caller of this process comes into line behind those that have come since
+	}
 	answer, received, again, err := p.send(txn)
 	if err != nil {
 		return "", p.barely(err) || again, err
@@ -127,11 +141,19 @@ func (p *parting) giveUp() (waiting driver.Waiters, again bool, err error) {
 		return "", again, err
 	}
 	p.voided(answer)
-	p.noteWritten(v, txn, answer, received)
+	if now := p.noteWritten(v, txn, answer, received); len(txn.Read) > 0 {
+		waiting = now
+	}
 	if p.void {
 		return waiting, false, p.why // the lock is free, but a late transaction could take it
 	}
 	return waiting, false, nil
+}
+
+// offered reports whether the owner was offered the lock, and is no holder yet.
+func (p *parting) offered(v *view) bool {
+	owner, _ := v.rec.Offered(v.now)
+	return owner != "" && owner == p.ask.Owner
 }
 
 // barely has the release go on without its writes: a server that has no space still
@@ -160,7 +182,7 @@ func (p *parting) forbid() (again bool, err error) {
 // that is the outcome.
 func (p *parting) look(read []Entry) (again bool, err error) {
 	p.at = found{}
-	if _, ours, err := holderIn(read[0], p.ask.Owner); err == nil && ours {
+	if _, ours, err := p.holderIn(read[0], p.ask.Owner); err == nil && ours {
 		p.at = found{read[0], read[1]} // others have come, or a transaction of unknown outcome has written it
 		return true, nil
 	}

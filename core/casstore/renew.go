@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/interlock-go/interlock/core/driver"
+	"github.com/interlock-go/interlock/core/driver/keystate"
 )
 
 // batch is how many leases are renewed by one transaction: with two reads each it stays
@@ -88,7 +89,7 @@ func (s *Store) confirm(ctx context.Context, lease time.Duration, some []renewal
 
 // judge says what a lock that was read means for its owner.
 func (s *Store) judge(r renewal, at found) (contended bool, err error) {
-	as, ours, err := holderIn(at.lock, r.Owner)
+	as, ours, err := s.holderIn(at.lock, r.Owner)
 	switch {
 	case err != nil:
 		return false, err
@@ -111,36 +112,51 @@ func (s *Store) lengthen(ctx context.Context, r renewal, done func(i int, conten
 	lease := whole(r.TTL)
 	for {
 		s.mu.Lock()
-		at := r.hold.at
+		at, as := r.hold.at, r.hold.as
 		s.mu.Unlock()
 		v, err := s.open(r.Key, at, time.Time{})
 		if err != nil {
 			done(r.index, false, err)
 			return
 		}
-		i := slices.IndexFunc(v.holds, func(h held) bool { return h.Owner == r.Owner })
-		holds := slices.Clone(v.holds)
-		holds[i].Lease = max(holds[i].Lease, lease.Milliseconds())
-		lock := s.names.lock(r.Key)
-		read := []string{lock, s.names.line(r.Key)}
-		answer, err := s.persist(ctx, Txn{
-			If:   []Condition{{lock, at.lock.Revision}},
-			Then: []Op{{Name: lock, Value: v.value(holds, v.gone)}, s.sign(lease)},
-			Read: read, Else: read,
-		})
+		as.Lease = max(as.Lease, lease.Milliseconds())
+		txn, err := v.become(as)
+		if err != nil {
+			done(r.index, false, err)
+			return
+		}
+		txn.Then = append(txn.Then, s.sign(lease))
+		txn.Read = []string{s.names.lock(r.Key), s.names.line(r.Key)}
+		txn.Else = txn.Read
+		answer, err := s.persist(ctx, txn)
 		if err != nil {
 			done(r.index, false, err)
 			return
 		}
 		now := found{answer.Read[0], answer.Read[1]}
 		contended, err := s.judge(r, now)
-		if as, _, _ := holderIn(now.lock, r.Owner); err != nil || as.lease() >= lease && answer.Done {
+		if as, _, _ := s.holderIn(now.lock, r.Owner); err != nil || as.lease() >= lease && answer.Done {
 			s.wrote(lease)
 			done(r.index, contended, err)
 			return
 		}
 		// Others have written it, or an earlier renewal of unknown outcome was executed.
 	}
+}
+
+// become returns the transaction that writes a hold anew: of a holder, or of an owner that was offered the
+// lock, which becomes one.
+func (v *view) become(as held) (txn Txn, err error) {
+	lock, holds := v.names.lock(v.key), slices.Clone(v.holds)
+	if i := slices.IndexFunc(holds, func(h held) bool { return h.Owner == as.Owner }); i >= 0 {
+		holds[i] = as
+		return Txn{If: []Condition{{lock, v.at.lock.Revision}}, Then: []Op{{Name: lock, Value: v.value(holds, v.gone)}}}, nil
+	}
+	v.own = lockerOf(as.Owner)
+	if _, err := v.rec.Renew(driver.Renewal{Key: v.key, Owner: as.Owner, TTL: as.lease()}, v.now); err != nil {
+		return txn, err
+	}
+	return v.write(keystate.Notices{}, as, false), nil
 }
 
 // persist sends a transaction that changes nothing when it is executed again, until ctx

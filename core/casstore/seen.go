@@ -29,6 +29,7 @@ type sighting struct {
 	// Of a lock:
 	found found
 	holds map[string]time.Time // when each holder was seen first
+	waits map[int64]time.Time  // and each locker in line, by number
 }
 
 // found has the entries of a key in an answer.
@@ -43,14 +44,16 @@ type sightings struct {
 }
 
 // sawLock notes that a key was found so when something was received. It returns since when the lock is
-// known to be as it is, and since when each holder holds it.
-func (s *Store) sawLock(key string, at found, holds []held, received time.Time) (base time.Time, since map[string]time.Time) {
+// known to be as it is, and since when each holder holds it and each locker waits.
+func (s *Store) sawLock(
+	key string, at found, holds []held, line []listed, received time.Time,
+) (base time.Time, since map[string]time.Time, waits map[int64]time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.seen.locks)+len(s.seen.beats) >= s.seen.pruneAt {
 		s.seen.prune(received)
 	}
-	now := &sighting{revision: at.lock.Revision, at: received, used: received, found: at, holds: map[string]time.Time{}}
+	now := &sighting{revision: at.lock.Revision, at: received, used: received, found: at, holds: map[string]time.Time{}, waits: map[int64]time.Time{}}
 	last := s.seen.locks[key]
 	if last == nil {
 		last = &sighting{revision: now.revision, at: received}
@@ -67,26 +70,31 @@ func (s *Store) sawLock(key string, at found, holds []held, received time.Time) 
 			beat.used, beat.lease = received, h.lease()
 		}
 	}
+	for _, w := range line {
+		if now.waits[w.Number] = received; !last.waits[w.Number].IsZero() {
+			now.waits[w.Number] = last.waits[w.Number]
+		}
+	}
 	if !at.lock.There() || at.lock.Revision.Number >= last.revision.Number { // else it comes from an answer that came late
 		s.seen.locks[key] = now
 	}
-	return now.at, now.holds // they are not changed any more
+	return now.at, now.holds, now.waits // they are not changed any more
 }
 
 // remembered returns what sawLock has returned about a lock; nothing if that was another revision.
-func (s *Store) remembered(key string, lock Entry) (base time.Time, since map[string]time.Time) {
+func (s *Store) remembered(key string, lock Entry) (base time.Time, since map[string]time.Time, waits map[int64]time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if last := s.seen.locks[key]; last != nil && last.revision == lock.Revision {
-		return last.at, last.holds
+		return last.at, last.holds, last.waits
 	}
-	return s.now(), nil
+	return s.now(), nil, nil
 }
 
 // wroteLock notes a lock that this process has written. A key without holders and lockers is forgotten.
-func (s *Store) wroteLock(key string, at found, holds []held, received time.Time) {
+func (s *Store) wroteLock(key string, at found, v *view, holds []held, received time.Time) {
 	if at.lock.There() {
-		s.sawLock(key, at, holds, received)
+		s.sawLock(key, at, holds, v.line.since(v.gone), received)
 		return
 	}
 	s.mu.Lock()

@@ -94,6 +94,8 @@ type waiting struct {
 	queues      map[string]*queue                  // by key
 	beatWatches map[string]*listening              // by name
 	hints       map[string]func(key, owner string) // by the id of the locker
+	takers      map[string]taker                   // by the id of the locker
+	reached     bool                               // by calls: the watch has begun
 }
 
 var (
@@ -125,7 +127,7 @@ func New(server Server, opts ...Option) (*Store, error) {
 		server: server, names: layout{set.prefix}, timeout: set.timeout, log: logs.Aside(set.log),
 		process: hex.EncodeToString(id[:]), host: fmt.Sprintf("%s/%d", host, os.Getpid()), now: time.Now,
 		holds: map[string]*hold{}, beaten: map[time.Duration]time.Time{}, spent: map[time.Duration]bool{}, passes: map[string]*lane{},
-		waiting: waiting{queues: map[string]*queue{}, beatWatches: map[string]*listening{}, hints: map[string]func(key, owner string){}},
+		waiting: waiting{queues: map[string]*queue{}, beatWatches: map[string]*listening{}, hints: map[string]func(key, owner string){}, takers: map[string]taker{}},
 		seen:    sightings{locks: map[string]*sighting{}, beats: map[string]*sighting{}, pruneAt: pruneAt},
 	}
 	s.done, s.end = context.WithCancel(context.Background())

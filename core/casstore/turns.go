@@ -10,8 +10,18 @@ import (
 	"github.com/interlock-go/interlock/core/driver/keystate"
 )
 
+// callsLate is how much later than a reply a call may come, without the others being kept waiting: it
+// passes through the watch of a server, and each process has many calls to look at.
+const callsLate = 30 * time.Millisecond
+
 // RoundTrip implements [driver.Turns].
-func (s *Store) RoundTrip() time.Duration { return s.trips.Least() }
+func (s *Store) RoundTrip() time.Duration {
+	trip := s.trips.Least()
+	if trip > 0 {
+		trip += callsLate
+	}
+	return trip
+}
 
 // Space implements [driver.Turns]. The server is not in it: all processes have one and the same.
 func (s *Store) Space() string { return fmt.Sprintf("consensus %q", s.names.prefix) }
@@ -42,10 +52,6 @@ func (s *Store) Notify(id string, hear func(key, owner string)) (stop func()) {
 		delete(s.hints, id)
 	}
 }
-
-// Offers implements [driver.Turns]: a call does not say for how long a lock is kept, so the store offers
-// none.
-func (s *Store) Offers(string, func(bool), func(driver.Offer)) (stop func()) { return nil }
 
 // change carries a rule out on a key that it takes no lock of.
 type change struct {
@@ -104,7 +110,7 @@ func (c *change) round() (again bool, err error) {
 
 // noteWritten notes the entries that a transaction has written, and has the next lockers called if the first does
 // not come.
-func (s *Store) noteWritten(v *view, txn Txn, answer Answer, received time.Time) {
+func (s *Store) noteWritten(v *view, txn Txn, answer Answer, received time.Time) (waiting driver.Waiters) {
 	now := v.at
 	for i, op := range txn.Then {
 		e := Entry{Name: op.Name, Value: op.Value, Revision: answer.Written[i]}
@@ -115,10 +121,18 @@ func (s *Store) noteWritten(v *view, txn Txn, answer Answer, received time.Time)
 			now.line = e
 		}
 	}
-	s.wroteLock(v.key, now, v.holds, received)
-	if next, err := s.open(v.key, now, time.Time{}); err == nil && now.lock != v.at.lock && next.rec.Reserved(next.now) {
+	if len(txn.Read) > 0 { // the line
+		now.line = answer.Read[0]
+	}
+	s.wroteLock(v.key, now, v, v.holds, received)
+	next, err := s.open(v.key, now, time.Time{})
+	if err != nil {
+		return ""
+	}
+	if now.lock != v.at.lock && next.rec.Reserved(next.now) {
 		s.guard(next, 1)
 	}
+	return next.rec.Waiting()
 }
 
 // Decline implements [driver.Turns].
@@ -140,8 +154,10 @@ func (s *Store) Decline(ctx context.Context, key, waiter string) error {
 func (s *Store) guard(v *view, turn int) {
 	line := v.line.since(v.gone)
 	pause := s.trips.Least()
-	for _, w := range line[:min(turn, len(line), driver.KeptFor)] {
-		pause += w.Name.Patience()
+	for i, w := range line[:min(turn, len(line), driver.KeptFor)] {
+		if pause += w.Name.Patience(); i == 0 && w.Name.TakesOffers() {
+			pause = max(pause, driver.OfferLasts+s.trips.Least())
+		}
 	}
 	time.AfterFunc(pause-s.now().Sub(v.base), func() {
 		s.background(func() { s.guarded(v, turn) })

@@ -42,11 +42,18 @@ func (s *Store) open(key string, at found, received time.Time) (*view, error) {
 		}
 		v.rec, v.holds, v.gone = rec, in.Holds, in.Gone
 	}
+	v.rec.SetNext(nextToken(at.lock))
 	var since map[string]time.Time
+	var waits map[int64]time.Time
 	if received.IsZero() {
-		v.base, since = s.remembered(key, at.lock)
+		v.base, since, waits = s.remembered(key, at.lock)
 	} else {
-		v.base, since = s.sawLock(key, at, v.holds, received)
+		v.base, since, waits = s.sawLock(key, at, v.holds, v.line.since(v.gone), received)
+	}
+	for i, w := range v.line.All {
+		if seen, ok := waits[w.Number]; ok && v.now.Sub(seen) > offersAfter {
+			v.line.All[i].Name = w.Name.LeavingOffers()
+		}
 	}
 	v.rec.Shift(v.base.Sub(written))
 	v.was = v.text(v.base)
@@ -149,12 +156,17 @@ func (v *view) write(n keystate.Notices, comes held, lineAlone bool) (txn Txn) {
 		txn.Then = append(txn.Then, v.calls(n, to, first)...)
 		for _, op := range v.passedOver() {
 			// A process that is called anyway is called once: a transaction writes an entry once.
-			if !slices.ContainsFunc(txn.Then, func(other Op) bool { return other.Name == op.Name }) {
+			if !writes(txn, op.Name) {
 				txn.Then = append(txn.Then, op)
 			}
 		}
 	}
 	return txn
+}
+
+// writes reports whether a transaction writes an entry.
+func writes(txn Txn, name string) bool {
+	return slices.ContainsFunc(txn.Then, func(op Op) bool { return op.Name == name })
 }
 
 // passedOver are the operations that call the lockers that have lost their places in line: their turns
@@ -226,6 +238,9 @@ func (v *view) calls(n keystate.Notices, now line, first Op) (ops []Op) {
 		if first.Name == v.names.lock(v.key) {
 			c.Lock = first.Value // empty for a lock that is deleted
 		}
+		if n.To == name.ID() {
+			c = v.offers(c, n, now)
+		}
 		to[process] = c
 	}
 	for process, c := range to {
@@ -264,6 +279,12 @@ const (
 func (v *view) refusal(rep driver.Reply) driver.Reply {
 	if rep.Listed && v.rec.Reserved(v.now) {
 		rep.TTL = max(rep.TTL, farLook) // it is called when its turn has come
+	}
+	if owner, _ := v.rec.Offered(v.now); owner != "" && owner == rep.Holder {
+		rep.Room = tokens - 1
+		if lockerOf(rep.Holder) == v.own && v.own != "" {
+			v.mayHold(v.key, rep.Holder, rep.Token, v.at) // its call is late or lost
+		}
 	}
 	if len(v.holds) == 0 || v.holds[0].Owner != rep.Holder {
 		return rep

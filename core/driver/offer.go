@@ -30,4 +30,6 @@ type Offer struct {
 	Token int64
 	// Contended says that other lockers wait for the lock.
 	Contended bool
+	// Room is as in [Reply].
+	Room int64
 }

@@ -20,6 +20,7 @@
 package drivertest
 
 import (
+	"context"
 	"errors"
 	"io/fs"
 	"slices"
@@ -133,6 +134,10 @@ var needs = map[string]func(driver.Store) bool{
 	"hints": func(store driver.Store) bool {
 		turns, ok := store.(driver.Turns)
 		return ok && stopped(turns.Notify("drivertest", func(string, string) {}))
+	},
+	"times": func(store driver.Store) bool { // as tokens
+		rep, err := store.Acquire(context.Background(), driver.AcquireRequest{Key: "drivertest", Owner: "drivertest:1", TTL: time.Millisecond})
+		return err == nil && rep.Token < 1<<52
 	},
 	"offers": func(store driver.Store) bool {
 		turns, ok := store.(driver.Turns)

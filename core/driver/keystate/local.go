@@ -55,6 +55,18 @@ func (r *Record) SetWaiting(list driver.Waiters) {
 	}
 }
 
+// SetNext sets the token of the next offer, for a store with tokens that are no times.
+func (r *Record) SetNext(token int64) { r.next = token }
+
+// Offered returns the owner that was offered the lock, and the token of the offer; an empty one if the lock
+// is kept for none, or the time of the offer has passed.
+func (r *Record) Offered(now time.Time) (owner string, token int64) {
+	if !r.reserved.stands(now) {
+		return "", 0
+	}
+	return r.reserved.offer, r.reserved.token
+}
+
 // Owners returns the holders: the exclusive owner, or the owners of places.
 func (r *Record) Owners() (owners []string) {
 	if r.owner != "" {

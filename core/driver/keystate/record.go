@@ -35,6 +35,7 @@ type Record struct {
 	owner    string    // the exclusive holder; empty: there is none
 	places   []place   // of the other holders, in the order of their grants; with an owner there are none
 	token    int64     // the last that was minted or reported
+	next     int64     // the token of the next offer; zero: it is a time, as all others are
 	expires  time.Time // when the last lease ends, or ended; meaningless while reserved stands
 	waiting  []waiting // in the order of their turns; each locker once
 	barrier  time.Time // while owners have places: until when an exclusive request keeps new places out

@@ -106,7 +106,10 @@ func (r *Record) offer(n *Notices, reaches func(id string) bool, now time.Time) 
 		return v
 	}
 	token := r.mint(now, 1)
-	if r.behind(now) {
+	switch {
+	case r.next != 0:
+		token = r.next
+	case r.behind(now):
 		return v // an offer does not say that few hand-offs may follow
 	}
 	n.To, n.Offer = id, driver.Offer{Token: token, Contended: len(r.waiting) > 1}

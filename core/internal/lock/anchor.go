@@ -29,6 +29,7 @@ type anchor struct {
 type offer struct {
 	token     int64 // zero: there is none
 	contended bool
+	room      int64 // for the tokens of hand-offs; zero: without a bound
 }
 
 // answered takes the token in a refusal of a request that was sent at an instant.

@@ -60,7 +60,7 @@ func (t *Table) offered(o driver.Offer) {
 		t.passOn(o.Key, o.Token)
 		return
 	}
-	l.shard.event(l, func(fx *effects) { l.offered(now, ahead, offer{o.Token, o.Contended}, fx) })
+	l.shard.event(l, func(fx *effects) { l.offered(now, ahead, offer{o.Token, o.Contended, o.Room}, fx) })
 }
 
 // offered is the event that the store offers the lock.
@@ -129,10 +129,10 @@ func (l *lock) take(now, until clock.Instant, ahead time.Duration, o offer, fx *
 			length: length, sent: until.Add(clock.Drift(length) - length),
 			ahead: ahead + clock.Drift(driver.OfferLasts) - clock.Drift(length), offered: true,
 		},
-		tokens: tokens{last: o.token, base: o.token, replied: now},
+		tokens: tokens{last: o.token, base: o.token, room: o.room, replied: now},
 		turn:   share{began: now, contended: o.contended}, renew: renewing{at: now.Add(confirmAfter)},
 	}
-	if length > fenceKept {
+	if length > fenceKept && o.room == 0 {
 		own.tokens.base = 0 // the release tells the store the token
 	}
 	l.listing.in = false

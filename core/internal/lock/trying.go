@@ -202,7 +202,7 @@ func (l *lock) answered(now clock.Instant, t *try, w *Waiter, a answer, fx *effe
 		known := acq.refusal.contended
 		l.refused(now, t, w, a, behind)
 		if a.Token > acq.offer.anchor.token && a.Holder == l.shard.table.owner(uint64(a.Token)) { //nolint:gosec // a token is positive
-			acq.offer.pending = offer{a.Token, true} // to this process, but the message is late or lost
+			acq.offer.pending = offer{token: a.Token, contended: true, room: a.Room} // to this process, but the message is late or lost
 		} else {
 			acq.offer.answered(a.Token, sent, ahead)
 		}

@@ -1,0 +1,132 @@
+package casstore
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/interlock-go/interlock/core/driver"
+	"github.com/interlock-go/interlock/core/driver/keystate"
+)
+
+// A release offers the lock to the first locker in line ([driver.Offer]). The call says so, and is all
+// that the locker needs to have the lock: no transaction is on the way of a lock from one process to
+// the next but that of the release. The first renewal makes the locker a holder, and so a section that
+// ends sooner costs no transaction.
+
+// offersAfter is for how long a locker that was seen in line gets offers. Later it could not take one: it
+// has to have asked in the last half of an offer's time. And a locker that has died costs the others no
+// more than one offer, however many have died with it.
+const offersAfter = driver.OfferLasts / 2
+
+// ahead is how many lockers an offer names that wait behind its own. The process that takes it calls these,
+// one after the other, without a look at the line.
+const ahead = 8
+
+// taker takes the offers to a locker of this process.
+type taker struct {
+	ready func(bool)
+	take  func(driver.Offer)
+}
+
+// Offers implements [driver.Turns].
+func (s *Store) Offers(id string, ready func(bool), take func(driver.Offer)) (stop func()) {
+	s.mu.Lock()
+	s.takers[id] = taker{ready, take}
+	ready(s.reached)
+	s.mu.Unlock()
+	s.answerCalls()
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		delete(s.takers, id)
+	}
+}
+
+// reaches notes whether calls reach this process.
+func (s *Store) reaches(now bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.reached = now
+	for _, t := range s.takers {
+		t.ready(now)
+	}
+}
+
+// nextToken is the token of an offer in a transaction that compares the revision of the lock: above that
+// of each earlier grant, and below that of each later one.
+func nextToken(lock Entry) int64 { return leastToken + (lock.Revision.Number+1)*tokens }
+
+// offers adds the offer to a call of the locker that gets it.
+func (v *view) offers(c call, n keystate.Notices, to line) call {
+	part := line{Last: to.Last, All: to.since(v.gone)}
+	part.All = part.All[:min(len(part.All), 1+ahead)]
+	c.Next, c.Offer, c.Contended, c.Line = names(part.All), n.Offer.Token, n.Offer.Contended, &part
+	return c
+}
+
+// offered takes a call with an offer, before the locker is called. It reports false if the locker is not called: it
+// is there no more, and the offer is the next one's.
+func (s *Store) offered(key string, at Entry, c call) bool {
+	id := c.To[0].ID()
+	owner := fmt.Sprintf("%s:%d", id, c.Offer)
+	text, _ := json.Marshal(c.Line) // it never fails for such a type
+	found := found{
+		lock: Entry{Name: s.names.lock(key), Value: c.Lock, Revision: Revision{Number: at.Revision.Number, Version: AnyVersion}},
+		line: Entry{Name: s.names.line(key), Value: string(text), Revision: partOfLine},
+	}
+	if _, err := s.open(key, found, s.now()); err != nil {
+		s.Warn("an offer of a lock could not be read", err)
+		return false
+	}
+	s.mayHold(key, owner, c.Offer, found)
+	s.mu.Lock()
+	t, ok := s.takers[id]
+	s.mu.Unlock()
+	if !ok {
+		s.background(func() {
+			_, _ = s.release(driver.ReleaseRequest{Key: key, Owner: owner}, true) // else it ends after a time
+		})
+		return false
+	}
+	t.take(driver.Offer{Key: key, Token: c.Offer, Contended: c.Contended, Room: tokens - 1})
+	s.lists(key, c.To[0], false)
+	return true
+}
+
+// partOfLine is the revision of a part of a line: a transaction that would write it as the line fails.
+var partOfLine = Revision{Number: -1, Version: AnyVersion}
+
+// mayHold notes an owner that was offered a lock.
+func (s *Store) mayHold(key, owner string, token int64, at found) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.holds[owner] != nil {
+		return
+	}
+	h := &hold{
+		key: key, owner: owner, kind: driver.Exclusive, lease: driver.OfferLasts, until: s.now().Add(driver.OfferLasts),
+		at: at, as: offerOf(owner, s.process, token), kept: kept{busy: make(chan struct{}, 1)},
+	}
+	h.timer = time.AfterFunc(h.lease, func() { s.background(func() { s.lapse(h) }) })
+	s.holds[owner] = h
+}
+
+// offerOf is the hold of an owner that was offered a lock, before its first renewal.
+func offerOf(owner, process string, token int64) held {
+	return held{Owner: owner, Process: process, Lease: driver.OfferLasts.Milliseconds(), Granted: (token - leastToken) / tokens}
+}
+
+// lockerOf is the id of the locker that an owner belongs to.
+func lockerOf(owner string) string { return owner[:max(0, strings.LastIndexByte(owner, ':'))] }
+
+// behind reports whether the view shows a locker that waits behind another one.
+func (v *view) behind(id string) bool {
+	for _, w := range v.line.since(v.gone) {
+		if w.Name.ID() != id {
+			return true
+		}
+	}
+	return false
+}
