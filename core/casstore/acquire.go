@@ -162,22 +162,22 @@ func (t *tries) collide(round int) {
 // guess begins with the key as it was seen last if the locker was called, has to come into line, or
 // wants a place; and else with a lock that is free: then one transaction takes it.
 func (c *claim) guess() {
-	last, lock := c.lastSeen(c.ask.Key), c.calledTo(c.ask.Key)
+	last, called := c.lastSeen(c.ask.Key), c.calledTo(c.ask.Key)
 	if c.ask.Kind.Place() {
 		c.at = last
 	}
 	if c.ask.Waiter == "" {
 		return
 	}
-	if lock.There() {
-		last.lock = lock
+	if called.lock.There() {
+		last = called
 	}
 	v, err := c.open(c.ask.Key, last, time.Time{})
 	if err != nil {
 		return
 	}
 	c.beats = v.beats()
-	if reply, _ := v.rec.Acquire(c.ask, v.now); lock.There() || last.lock.There() && !reply.Granted && !v.listed(c.ask.Waiter) {
+	if reply, _ := v.rec.Acquire(c.ask, v.now); called.lock.There() || last.lock.There() && !reply.Granted && !v.listed(c.ask.Waiter) {
 		c.at = last
 	}
 }
@@ -241,6 +241,9 @@ func (c *claim) look() (reply driver.Reply, again bool, err error) {
 	}
 	txn := v.write(notices, want, !reply.Granted)
 	switch {
+	case v.unsure:
+		again, err = c.list()
+		return driver.Reply{}, again || err == nil, err
 	case reply.Granted:
 		return c.take(v, txn, want, reply)
 	case len(txn.Then) > 0:
@@ -280,9 +283,10 @@ func (c *claim) take(v *view, txn Txn, want held, granted driver.Reply) (reply d
 		c.learn(answer.Read, received)
 		return reply, true, nil
 	}
-	c.at = found{lock: Entry{Name: c.names.lock(c.ask.Key), Value: txn.Then[0].Value, Revision: answer.Written[0]}}
-	if len(txn.Read) > 0 {
-		c.at.line = answer.Read[0]
+	c.at = c.came(c.ask.Key, v.at, txn, answer)
+	c.at.lock = Entry{Name: c.names.lock(c.ask.Key), Value: txn.Then[0].Value, Revision: answer.Written[0]}
+	if len(txn.Read) > 0 && answer.Read[0].Revision != c.at.line.Revision {
+		c.at.line, c.at.full = answer.Read[0], false
 	}
 	if v.at.lock.There() || v.waits() || c.ask.Kind.Place() { // others know the key, or may use it together
 		c.wroteLock(c.ask.Key, c.at, v, append(v.holds, want), received)
@@ -298,7 +302,7 @@ func (c *claim) reads() []string {
 
 // learn takes these entries out of an answer.
 func (c *claim) learn(read []Entry, received time.Time) {
-	c.at, c.received = found{read[0], read[1]}, received
+	c.at, c.received = found{lock: read[0], line: read[1]}, received
 	for i, beat := range c.beats {
 		c.sawBeat(beat, read[2+i].Revision, received)
 	}
@@ -311,6 +315,13 @@ func (c *claim) read() (again bool, err error) {
 	if err == nil {
 		c.learn(answer.Read, received)
 	}
+	return again, err
+}
+
+// list looks at the key and its line.
+func (c *claim) list() (again bool, err error) {
+	defer func(unknown bool) { c.unknown = unknown }(c.unknown) // it takes no lock
+	c.at, c.received, again, err = c.tries.list(c.ask.Key, c.at)
 	return again, err
 }
 
@@ -340,14 +351,16 @@ func (c *claim) enter(v *view, txn Txn, refused driver.Reply) (reply driver.Repl
 		return reply, true, nil
 	}
 	c.wrote(whole(c.ask.TTL))
+	c.at = c.came(c.ask.Key, c.at, txn, answer)
 	if c.ask.Line == driver.Newest {
 		c.ask.Number = refused.Number // it has come
 	}
 	if v, err = c.open(c.ask.Key, c.at, received); err != nil {
 		return reply, false, err
 	}
-	if reply, _ = v.rec.Acquire(c.ask, v.now); reply.Granted {
-		return reply, true, nil
+	in := v.listed(c.ask.Waiter)
+	if reply, _ = v.rec.Acquire(c.ask, v.now); reply.Granted || refused.Listed && !in {
+		return reply, true, nil // the lock was given up, and may have been taken anew
 	}
 	reply.Listed = reply.Listed && refused.Listed
 	return v.refusal(reply), false, nil

@@ -21,11 +21,11 @@ type call struct {
 	// Lock is the value of the lock, which the same transaction has written: so the locker that is called
 	// takes the lock without a look at it. Empty: another transaction has.
 	Lock string `json:"lock,omitempty"`
-	// Offer is the token of an offer to the locker ([driver.Offer]); zero: it is none. Contended belongs to it,
-	// and so does Line: the line from the locker on, as far as the releasing process knew it, or a part of that.
+	// Line is the beginning of the line, as the calling process knew it.
+	Line []listed `json:"line,omitempty"`
+	// Offer is the token of an offer to the locker ([driver.Offer]); zero: it is none. Contended belongs to it.
 	Offer     int64 `json:"offer,omitempty"`
 	Contended bool  `json:"contended,omitempty"`
-	Line      *line `json:"line,omitempty"`
 }
 
 // queue is where this process waits for a key.
@@ -93,15 +93,27 @@ func (s *Store) leaves(key string, q *queue) {
 	delete(s.queues, key)
 }
 
-// calledTo returns the lock to which a locker of this process was called; zero if none was.
-func (s *Store) calledTo(key string) (lock Entry) {
+// calledTo returns the key to which a locker of this process was called; zero if none was.
+func (s *Store) calledTo(key string) (at found) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	q := s.queues[key]
 	if q == nil || q.called == nil || q.called.Lock == "" {
-		return lock
+		s.mu.Unlock()
+		return at
 	}
-	return Entry{Name: s.names.lock(key), Value: q.called.Lock, Revision: Revision{Number: q.at, Version: AnyVersion}}
+	number, c := q.at, *q.called
+	s.mu.Unlock()
+	return s.calledWith(key, Entry{Revision: Revision{Number: number}}, c)
+}
+
+// calledWith returns the key as a call shows it.
+func (s *Store) calledWith(key string, at Entry, c call) found {
+	now := s.lastSeen(key)
+	now.lock = Entry{Name: s.names.lock(key), Value: c.Lock, Revision: Revision{Number: at.Revision.Number, Version: AnyVersion}}
+	if n := len(c.Line); n > 0 {
+		now.come, now.full, now.upTo = s.names.entries(key, c.Line), false, c.Line[n-1].Number
+	}
+	return now
 }
 
 // Watch implements [driver.Store]. All watches of a store are one watch of the server. A locker in line
@@ -215,7 +227,7 @@ func (s *Store) called(change Change) {
 	if !ok || !change.Deleted && json.Unmarshal([]byte(change.Value), &c) != nil {
 		return
 	}
-	if c.Offer != 0 && len(c.To) == 1 && c.Line != nil && !s.offered(key, change.Entry, c) {
+	if c.Offer != 0 && len(c.To) == 1 && !s.offered(key, change.Entry, c) {
 		return
 	}
 	s.mu.Lock()

@@ -2,6 +2,7 @@ package casstore
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"time"
@@ -86,8 +87,8 @@ func (s *Store) keepOnce(ctx context.Context, h *hold, token int64) (c Condition
 	if kept := as.Kept; kept {
 		txn.If = []Condition{{s.names.lock(h.key), at.lock.Revision}}
 	} else if as.Kept = true; true {
-		if txn, err = v.become(as); err != nil {
-			return c, false, err
+		if txn, err = v.become(as); err != nil || v.unsure {
+			return c, false, errors.Join(err, s.relist(ctx, h))
 		}
 	}
 	txn.If = append(txn.If, c)
@@ -98,7 +99,7 @@ func (s *Store) keepOnce(ctx context.Context, h *hold, token int64) (c Condition
 	if err != nil {
 		return c, false, err
 	}
-	if _, err = s.judge(renewal{Renewal: driver.Renewal{Key: h.key, Owner: h.owner}, hold: h}, found{answer.Read[0], answer.Read[1]}); err != nil {
+	if _, err = s.judge(ctx, renewal{Renewal: driver.Renewal{Key: h.key, Owner: h.owner}, hold: h}, found{lock: answer.Read[0], line: answer.Read[1]}); err != nil {
 		return c, false, err
 	}
 	s.mu.Lock()

@@ -1,39 +1,69 @@
 package casstore
 
 import (
+	"cmp"
 	"encoding/json"
 	"slices"
+	"strings"
 
 	"github.com/interlock-go/interlock/core/driver"
 )
 
-// mostListed is how many lockers wait in line at most, so that its value stays below 16 KB. The others
+// mostListed is how many lockers wait in line at most, so that a list of them stays below 16 KB. The others
 // ask again after a time.
 const mostListed = 120
 
-// line is the value of the entry that has the lockers which wait. It is apart from the lock so that a
-// locker that comes does not disturb the holder: a release calls the first, also while others come.
-// A grant does not write it: the lock has the highest number of a locker that waits no more.
+// perRevision is how many numbers of lockers a revision has. A locker that comes has a number of the revision of its
+// entry, so lockers come into line without a look at each other.
+const perRevision = 1 << 8
+
+// line has the lockers that wait, in the order of their numbers. Each has an entry, which its process writes and
+// deletes. Where a rule changes the order, or what is known of a locker of another process, all of
+// them are written into one entry: see [line.UpTo]. A grant writes neither: the lock has the highest number
+// of a locker that waits no more.
 type line struct {
-	Last int64    `json:"last"` // the highest number given
+	UpTo int64    `json:"upto"` // entries of lockers up to this number are void
 	All  []listed `json:"all,omitempty"`
 }
 
 // listed is a locker that waits.
 type listed struct {
-	Number  int64         `json:"n"`
+	Number  int64         `json:"n,omitempty"`       // zero: a number of the entry's revision
 	Name    driver.Waiter `json:"name"`              // as [keystate.Record.Waiting] has it
 	Process string        `json:"process,omitempty"` // which to call; empty: not known
+	apart   bool          // it has an entry of its own
 }
 
-// read reads the value of a line.
-func (l *line) read(e Entry) error {
-	if !e.There() {
-		return nil
+// read reads the entries of a line. The one with all lockers has a name that ends with allPart.
+func (l *line) read(entries []Entry) error {
+	for _, e := range entries {
+		if strings.HasSuffix(e.Name, "/"+allPart) {
+			if err := json.Unmarshal([]byte(e.Value), l); err != nil {
+				return occupied(e, err)
+			}
+		}
 	}
-	if err := json.Unmarshal([]byte(e.Value), l); err != nil {
-		return occupied(e, err)
+	for _, e := range entries {
+		if strings.HasSuffix(e.Name, "/"+allPart) {
+			continue
+		}
+		w := listed{apart: true}
+		if err := json.Unmarshal([]byte(e.Value), &w); err != nil {
+			return occupied(e, err)
+		}
+		if w.Number == 0 {
+			w.Number = e.Revision.Number*perRevision + 1
+		}
+		if w.Number > l.UpTo {
+			l.All = append(l.All, w)
+		}
 	}
+	slices.SortFunc(l.All, func(a, b listed) int { return cmp.Compare(a.Number, b.Number) })
+	last := map[string]int64{}
+	for _, w := range l.All {
+		last[w.Name.ID()] = w.Number
+	}
+	l.All = slices.DeleteFunc(l.All, func(w listed) bool { return w.Number < last[w.Name.ID()] }) // it has come again
 	return nil
 }
 
@@ -56,49 +86,97 @@ func names(all []listed) driver.Waiters {
 	return driver.List(list...)
 }
 
-// follow makes the line follow the list of a record that was at first the line's part behind gone. It
-// returns whether the line is to be written, and the highest number of a locker that is gone then.
-// Lockers that keep their order keep their numbers. A new locker is of the process.
-func (l *line) follow(list driver.Waiters, gone int64, process string) (write bool, nowGone int64) {
-	before := l.since(gone)
-	if list == "" {
-		if len(before) > 0 {
-			gone = before[len(before)-1].Number
-		}
-		return false, gone
-	}
-	want := slices.Collect(list.All())
-	if n := len(before) - len(want); n >= 0 && names(before[n:]) == list {
-		if n > 0 {
-			gone = before[n-1].Number
-		}
-		return false, gone
-	}
+// find returns where a locker stands in a part of a line; negative if it is not there.
+func find(all []listed, id string) int {
+	return slices.IndexFunc(all, func(w listed) bool { return w.Name.ID() == id })
+}
+
+// order is what a rule has changed in the line.
+type order struct {
+	all   []listed // the lockers that wait now
+	gone  int64    // the highest number of a locker that is gone
+	ops   []Op     // on the entry of the locker that asks
+	comes bool     // that locker comes into line: all that look have to notice
+	whole bool     // the line is written into one entry
+}
+
+// reorder makes the line follow the list of the record, which was at first the line's part behind gone.
+func (v *view) reorder() (o order) {
+	before, want := v.line.since(v.gone), slices.Collect(v.rec.Waiting().All())
+	o.gone = v.gone
 	was := map[string]listed{}
 	for _, w := range before {
 		was[w.Name.ID()] = w
 	}
-	all, at, fresh := make([]listed, len(want)), gone, false
-	for i, name := range want {
+	for _, name := range want {
 		w, known := was[name.ID()]
-		switch {
-		case !known:
-			l.Last++
-			w, fresh = listed{Number: l.Last, Process: process}, true
-		case w.Number < at || fresh:
-			at = -1 // the order has changed
+		if w.Name = name; !known {
+			w.Process, w.apart = v.process, name.ID() == v.own
 		}
-		if w.Name = name; at >= 0 {
-			at = w.Number
-		}
-		all[i] = w
+		o.all = append(o.all, w)
 	}
-	if l.All = all; at < 0 {
-		gone = l.Last
-		for i := range all {
-			l.Last++
-			all[i].Number = l.Last
+	// The first ones may be gone.
+	for len(before) > 0 && find(o.all, before[0].Name.ID()) < 0 {
+		o.gone, before = before[0].Number, before[1:]
+	}
+	own, entry := find(o.all, v.own), v.names.waits(v.key, v.own)
+	if w := was[v.own]; own < 0 && w.apart {
+		o.ops = []Op{{Name: entry, Delete: true}}
+		before = slices.DeleteFunc(slices.Clone(before), func(w listed) bool { return w.Name.ID() == v.own })
+	}
+	if slices.Equal(before, o.all) {
+		return o
+	}
+	if own >= 0 && o.all[own].apart {
+		i, rest := find(before, v.own), slices.Delete(slices.Clone(o.all), own, own+1)
+		if i >= 0 {
+			before = slices.Delete(slices.Clone(before), i, i+1)
+		}
+		if i != own {
+			o.all[own].Number = 0
+		}
+		if slices.Equal(before, rest) && (i == own || own == len(rest)) {
+			o.comes, o.ops = i != own, []Op{{Name: entry, Value: o.all[own].text()}}
+			return o
 		}
 	}
-	return true, gone
+	o.whole, o.comes, o.ops = true, true, nil
+	first := v.newest()*perRevision + 2
+	for i := range o.all {
+		o.all[i].Number, o.all[i].apart = first+int64(i), false
+	}
+	text, _ := json.Marshal(line{UpTo: first - 1, All: o.all}) // it never fails for such a type
+	o.ops = []Op{{Name: v.names.waits(v.key, "") + allPart, Value: string(text)}}
+	return o
+}
+
+// newest is the highest revision in the view.
+func (v *view) newest() int64 {
+	n := max(v.at.lock.Revision.Number, v.at.line.Revision.Number, v.gone/perRevision)
+	for _, w := range v.line.All {
+		n = max(n, w.Number/perRevision)
+	}
+	return n
+}
+
+func (w listed) text() string {
+	text, _ := json.Marshal(w) // it never fails for such a type
+	return string(text)
+}
+
+// part is the beginning of the line for the process that is called: it calls the next ones without a look at the line.
+func (o order) part() []listed {
+	all := o.all[:min(len(o.all), 1+ahead)]
+	if i := slices.IndexFunc(all, func(w listed) bool { return w.Number == 0 }); i >= 0 {
+		return all[:i] // its number is not known yet
+	}
+	return all
+}
+
+// entries are the entries of a part of a line.
+func (l layout) entries(key string, part []listed) (all []Entry) {
+	for _, w := range part {
+		all = append(all, Entry{Name: l.waits(key, w.Name.ID()), Value: w.text()})
+	}
+	return all
 }

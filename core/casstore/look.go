@@ -12,7 +12,7 @@ import (
 
 // Look returns the state of the lock of a key, for package fleet.
 func (s *Store) Look(ctx context.Context, key string) (driver.View, error) {
-	answer, err := s.read(ctx, Txn{Read: []string{s.names.lock(key), s.names.line(key)}})
+	answer, err := s.read(ctx, Txn{Read: []string{s.names.lock(key), s.names.line(key)}, List: []Range{{Prefix: s.names.waits(key, "")}}})
 	if err != nil {
 		return driver.View{Key: key}, err
 	}
@@ -20,7 +20,7 @@ func (s *Store) Look(ctx context.Context, key string) (driver.View, error) {
 	if err != nil {
 		return driver.View{Key: key}, err
 	}
-	return s.shown(key, found{answer.Read[0], answer.Read[1]}, hosts)
+	return s.shown(key, found{lock: answer.Read[0], line: answer.Read[1], come: answer.Lists[0], full: true}, hosts)
 }
 
 // List goes through the locks with keys that begin with a text, for package fleet. An entry that is no lock is left out. The keys are in the order of their names
@@ -42,10 +42,12 @@ func (s *Store) List(ctx context.Context, begin string) iter.Seq2[driver.View, e
 			switch {
 			case !ok || strings.HasPrefix(part, ":"):
 			case kind == "line":
-				at.line = e
+				at = found{line: e, full: true}
+			case strings.HasPrefix(kind, "line/") && at.line.Name == s.names.line(key):
+				at.come = append(at.come, e)
 			case kind == "lock":
 				if at.lock = e; at.line.Name != s.names.line(key) {
-					at.line = Entry{} // of another key
+					at = found{lock: e, full: true} // the line was another key's
 				}
 				if v, wrong := s.shown(key, at, hosts); wrong == nil && !v.Free() && !yield(v, nil) {
 					return

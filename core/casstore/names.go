@@ -17,7 +17,9 @@ import (
 // layout names the entries of a store:
 //
 //	{prefix}/{key}/lock              the holders, and the rules' record; see [value]
-//	{prefix}/{key}/line              the lockers that wait; see [line]
+//	{prefix}/{key}/line              is written whenever a locker comes into line
+//	{prefix}/{key}/line/{locker}     a locker that waits; see [listed]
+//	{prefix}/{key}/line/:all         lockers in another order than that of their entries; see [line]
 //	{prefix}/{key}/held/{owner}      is there while the owner holds the lock; see [Store.Held]
 //	{prefix}/:beat/{process}/{ms}    the sign of life of a process, for locks of one lease
 //	{prefix}/:void/{process}         changes when transactions of a process become void
@@ -28,6 +30,17 @@ type layout struct{ prefix string }
 
 func (l layout) lock(key string) string { return l.key(key) + "lock" }
 func (l layout) line(key string) string { return l.key(key) + "line" }
+
+// allPart is the last part of the name of the entry with all lockers of a line.
+const allPart = ":all"
+
+// waits is the name of the entry of a locker in line, or the beginning of all these names.
+func (l layout) waits(key, id string) string {
+	if id != "" {
+		id = escape(id)
+	}
+	return l.line(key) + "/" + id
+}
 
 func (l layout) held(key, owner string) string { return l.key(key) + "held/" + escape(owner) }
 
@@ -80,7 +93,7 @@ func unescape(part string) (string, bool) {
 // instant [written], and no ends of leases: each store finds these out by its own clock.
 type value struct {
 	Holds []held          `json:"holds,omitempty"`
-	Gone  int64           `json:"gone,omitempty"` // the lockers up to this number wait no more
+	Gone  int64           `json:"gone,omitempty"` // the lockers up to this number wait no more; zero: up to the entry's revision
 	Lock  json.RawMessage `json:"lock"`           // see [keystate.Record.AppendText]
 }
 
@@ -134,6 +147,9 @@ func (v *value) read(lock Entry) (record keystate.Record, err error) {
 	}
 	if err != nil {
 		return record, occupied(lock, err)
+	}
+	if v.Gone == 0 {
+		v.Gone = lock.Revision.Number * perRevision // entries from before it was made are of no locker
 	}
 	for i := range v.Holds {
 		if v.Holds[i].Granted == 0 {

@@ -1,13 +1,11 @@
 package casstore
 
 import (
-	"encoding/json"
 	"fmt"
 	"strings"
 	"time"
 
 	"github.com/interlock-go/interlock/core/driver"
-	"github.com/interlock-go/interlock/core/driver/keystate"
 )
 
 // A release offers the lock to the first locker in line ([driver.Offer]). The call says so, and is all
@@ -58,24 +56,12 @@ func (s *Store) reaches(now bool) {
 // of each earlier grant, and below that of each later one.
 func nextToken(lock Entry) int64 { return leastToken + (lock.Revision.Number+1)*tokens }
 
-// offers adds the offer to a call of the locker that gets it.
-func (v *view) offers(c call, n keystate.Notices, to line) call {
-	part := line{Last: to.Last, All: to.since(v.gone)}
-	part.All = part.All[:min(len(part.All), 1+ahead)]
-	c.Next, c.Offer, c.Contended, c.Line = names(part.All), n.Offer.Token, n.Offer.Contended, &part
-	return c
-}
-
 // offered takes a call with an offer, before the locker is called. It reports false if the locker is not called: it
 // is there no more, and the offer is the next one's.
 func (s *Store) offered(key string, at Entry, c call) bool {
 	id := c.To[0].ID()
 	owner := fmt.Sprintf("%s:%d", id, c.Offer)
-	text, _ := json.Marshal(c.Line) // it never fails for such a type
-	found := found{
-		lock: Entry{Name: s.names.lock(key), Value: c.Lock, Revision: Revision{Number: at.Revision.Number, Version: AnyVersion}},
-		line: Entry{Name: s.names.line(key), Value: string(text), Revision: partOfLine},
-	}
+	found := s.calledWith(key, at, c)
 	if _, err := s.open(key, found, s.now()); err != nil {
 		s.Warn("an offer of a lock could not be read", err)
 		return false
@@ -94,9 +80,6 @@ func (s *Store) offered(key string, at Entry, c call) bool {
 	s.lists(key, c.To[0], false)
 	return true
 }
-
-// partOfLine is the revision of a part of a line: a transaction that would write it as the line fails.
-var partOfLine = Revision{Number: -1, Version: AnyVersion}
 
 // mayHold notes an owner that was offered a lock.
 func (s *Store) mayHold(key, owner string, token int64, at found) {
@@ -120,13 +103,3 @@ func offerOf(owner, process string, token int64) held {
 
 // lockerOf is the id of the locker that an owner belongs to.
 func lockerOf(owner string) string { return owner[:max(0, strings.LastIndexByte(owner, ':'))] }
-
-// behind reports whether the view shows a locker that waits behind another one.
-func (v *view) behind(id string) bool {
-	for _, w := range v.line.since(v.gone) {
-		if w.Name.ID() != id {
-			return true
-		}
-	}
-	return false
-}

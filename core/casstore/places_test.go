@@ -25,7 +25,7 @@ func TestACallerBehindOneThatLeftDuringAnOutageHasTheLockSoon(t *testing.T) {
 			_, _ = b.Lock(ctx, "k")
 		}()
 		time.Sleep(time.Second)
-		if line := named(server, "/k/line"); len(line) != 1 {
+		if line := named(server, "/k/line/"); len(line) != 1 {
 			t.Fatalf("%+v; want the locker in line", line)
 		}
 		b.cut.Store(true)

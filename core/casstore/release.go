@@ -38,7 +38,6 @@ type parting struct {
 
 	at     found // the lock with the hold; zero: it is not known to be ours
 	lapsed bool  // its lease has ended
-	looked bool  // at an offer, for the lockers that wait
 	void   bool  // a transaction that takes the lock may come yet: it must fail
 	why    error // the server refuses what writes: nothing is written, only deleted
 }
@@ -92,16 +91,8 @@ func (p *parting) giveUp() (waiting driver.Waiters, again bool, err error) {
 	if err != nil {
 		return "", false, err
 	}
-	if v.own = ""; p.offered(v) {
-		v.own = lockerOf(p.ask.Owner) // it has left the line, and is not called for that
-		if !p.looked && (p.ask.Waiter != "" || !v.behind(v.own)) {
-			p.looked = true
-			answer, _, again, err := p.send(Txn{Read: []string{p.names.lock(p.ask.Key), p.names.line(p.ask.Key)}})
-			if err == nil {
-				again, err = p.look(answer.Read)
-			}
-			return "", again, err
-		}
+	if v.own = p.ask.Waiter.ID(); v.own == "" {
+		v.own = lockerOf(p.ask.Owner)
 	}
 	var notices keystate.Notices
 	if p.lapsed && p.ask.Kind.Place() { // as others see it: no locker is called, and those that wait ask soon
@@ -118,6 +109,9 @@ func (p *parting) giveUp() (waiting driver.Waiters, again bool, err error) {
 	}
 	txn := v.write(notices, held{}, false)
 	switch {
+	case p.why == nil && v.unsure:
+		again, err := p.list()
+		return "", again, err
 	case p.why == nil:
 	case len(v.rec.Owners()) > 0: // the hold cannot be taken out of those of others
 		return "", false, p.why
@@ -129,15 +123,15 @@ func (p *parting) giveUp() (waiting driver.Waiters, again bool, err error) {
 	if p.ask.Waiter != "" {
 		p.lists(p.ask.Key, p.ask.Waiter, true)
 	}
-	if txn.Else = []string{p.names.lock(p.ask.Key), p.names.line(p.ask.Key)}; notices.Announced && !writes(txn, txn.Else[1]) {
-		txn.Read = txn.Else[1:] // the next caller of this process comes into line behind those that have come since
+	if txn.Else = v.looksAt(txn); notices.Announced && !writes(txn, txn.Else[1]) {
+		txn.Read = txn.Else[1:2] // the next caller of this process comes into line behind those that have come since
 	}
 	answer, received, again, err := p.send(txn)
 	if err != nil {
 		return "", p.barely(err) || again, err
 	}
 	if !answer.Done {
-		again, err = p.look(answer.Read)
+		again, err = p.look(v.learn(txn, answer, received))
 		return "", again, err
 	}
 	p.voided(answer)
@@ -150,10 +144,13 @@ func (p *parting) giveUp() (waiting driver.Waiters, again bool, err error) {
 	return waiting, false, nil
 }
 
-// offered reports whether the owner was offered the lock, and is no holder yet.
-func (p *parting) offered(v *view) bool {
-	owner, _ := v.rec.Offered(v.now)
-	return owner != "" && owner == p.ask.Owner
+// list looks at the lock and its line.
+func (p *parting) list() (again bool, err error) {
+	at, _, again, err := p.tries.list(p.ask.Key, p.at)
+	if err != nil {
+		return again, err
+	}
+	return p.look(at)
 }
 
 // barely has the release go on without its writes: a server that has no space still
@@ -175,21 +172,21 @@ func (p *parting) forbid() (again bool, err error) {
 		return p.barely(err) || again, err
 	}
 	p.voided(answer)
-	return p.look(answer.Read)
+	return p.look(found{lock: answer.Read[0], line: answer.Read[1]})
 }
 
 // look notes the present state of the lock. If the owner does not have it, and cannot get it,
 // that is the outcome.
-func (p *parting) look(read []Entry) (again bool, err error) {
+func (p *parting) look(now found) (again bool, err error) {
 	p.at = found{}
-	if _, ours, err := p.holderIn(read[0], p.ask.Owner); err == nil && ours {
-		p.at = found{read[0], read[1]} // others have come, or a transaction of unknown outcome has written it
+	if _, ours, err := p.holderIn(now.lock, p.ask.Owner); err == nil && ours {
+		p.at = now // others have come, or a transaction of unknown outcome has written it
 		return true, nil
 	}
 	switch {
 	case p.void:
 		return p.why == nil, p.why
-	case read[0].There():
+	case now.lock.There():
 		return false, driver.ErrTakenOver
 	}
 	return false, driver.ErrDeleted

@@ -82,13 +82,13 @@ func (s *Store) confirm(ctx context.Context, lease time.Duration, some []renewal
 			done(r.index, false, err)
 			continue
 		}
-		contended, err := s.judge(r, found{answer.Read[2*i], answer.Read[2*i+1]})
+		contended, err := s.judge(ctx, r, found{lock: answer.Read[2*i], line: answer.Read[2*i+1]})
 		done(r.index, contended, err)
 	}
 }
 
 // judge says what a lock that was read means for its owner.
-func (s *Store) judge(r renewal, at found) (contended bool, err error) {
+func (s *Store) judge(ctx context.Context, r renewal, at found) (contended bool, err error) {
 	as, ours, err := s.holderIn(at.lock, r.Owner)
 	switch {
 	case err != nil:
@@ -104,6 +104,14 @@ func (s *Store) judge(r renewal, at found) (contended bool, err error) {
 	}
 	s.own(r.hold, at, as)
 	v, err := s.open(r.Key, at, time.Time{})
+	for err == nil && !v.at.full && !v.waits() {
+		t := tries{store: s, deadline: time.Now().Add(s.wait()), base: ctx}
+		var received time.Time
+		if at, received, _, err = t.list(r.Key, at); err != nil {
+			return true, nil // the next renewal asks again
+		}
+		v, err = s.open(r.Key, at, received)
+	}
 	return err == nil && v.waits(), err
 }
 
@@ -125,6 +133,13 @@ func (s *Store) lengthen(ctx context.Context, r renewal, done func(i int, conten
 			done(r.index, false, err)
 			return
 		}
+		if v.unsure {
+			if err := s.relist(ctx, r.hold); err != nil {
+				done(r.index, false, err)
+				return
+			}
+			continue
+		}
 		txn.Then = append(txn.Then, s.sign(lease))
 		txn.Read = []string{s.names.lock(r.Key), s.names.line(r.Key)}
 		txn.Else = txn.Read
@@ -133,8 +148,8 @@ func (s *Store) lengthen(ctx context.Context, r renewal, done func(i int, conten
 			done(r.index, false, err)
 			return
 		}
-		now := found{answer.Read[0], answer.Read[1]}
-		contended, err := s.judge(r, now)
+		now := found{lock: answer.Read[0], line: answer.Read[1]}
+		contended, err := s.judge(ctx, r, now)
 		if as, _, _ := s.holderIn(now.lock, r.Owner); err != nil || as.lease() >= lease && answer.Done {
 			s.wrote(lease)
 			done(r.index, contended, err)
@@ -142,6 +157,21 @@ func (s *Store) lengthen(ctx context.Context, r renewal, done func(i int, conten
 		}
 		// Others have written it, or an earlier renewal of unknown outcome was executed.
 	}
+}
+
+// relist notes all lockers that wait for the lock of a hold.
+func (s *Store) relist(ctx context.Context, h *hold) error {
+	s.mu.Lock()
+	at := h.at
+	s.mu.Unlock()
+	t := tries{store: s, deadline: time.Now().Add(s.wait()), base: ctx}
+	at, _, _, err := t.list(h.key, at)
+	if err == nil {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		h.at = at
+	}
+	return err
 }
 
 // become returns the transaction that writes a hold anew: of a holder, or of an owner that was offered the

@@ -2,6 +2,8 @@ package casstore
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/interlock-go/interlock/core/internal/clock"
@@ -33,7 +35,13 @@ type sighting struct {
 }
 
 // found has the entries of a key in an answer.
-type found struct{ lock, line Entry }
+type found struct {
+	lock Entry
+	line Entry   // that is written whenever a locker comes
+	come []Entry // the lockers that are known; it is not changed any more
+	full bool    // these are all
+	upTo int64   // or else all up to this number
+}
 
 // sightings are the last known entries of other processes. A lock is theirs for as long as
 // it shows them, and the beat of the holder changes.
@@ -79,6 +87,35 @@ func (s *Store) sawLock(
 		s.seen.locks[key] = now
 	}
 	return now.at, now.holds, now.waits // they are not changed any more
+}
+
+// known completes what was found of a key by the lockers that were in line when it was seen last.
+func (s *Store) known(key string, at found) found {
+	if at.full || at.come != nil {
+		return at
+	}
+	last := s.lastSeen(key)
+	if at.come, at.upTo = last.come, last.upTo; !at.line.There() {
+		at.come, at.full = nil, true
+	} else if last.full {
+		at.full, at.upTo = last.line.Revision == at.line.Revision, last.line.Revision.Number*perRevision+1
+	}
+	return at
+}
+
+// came adds the entry of a locker of this process to a key that was found right after a transaction.
+func (s *Store) came(key string, at found, txn Txn, answer Answer) found {
+	at = s.known(key, at)
+	for i, op := range txn.Then {
+		if !strings.HasPrefix(op.Name, s.names.waits(key, "")) {
+			continue
+		}
+		at.come = slices.DeleteFunc(slices.Clone(at.come), func(e Entry) bool { return e.Name == op.Name })
+		if !op.Delete {
+			at.come = append(at.come, Entry{Name: op.Name, Value: op.Value, Revision: answer.Written[i]})
+		}
+	}
+	return at
 }
 
 // remembered returns what sawLock has returned about a lock; nothing if that was another revision.

@@ -103,6 +103,8 @@ func (w *sweeper) once() error {
 			at.lock = e
 		case part == "line":
 			at.line = e
+		case strings.HasPrefix(part, "line/"):
+			at.come = append(at.come, e)
 		}
 	})
 	next("")
@@ -135,6 +137,10 @@ func (w *sweeper) died(process string) bool {
 
 // inherit takes dead processes out of a lock and its line.
 func (w *sweeper) inherit(key string, at found) error {
+	at, _, _, err := w.list(key, at)
+	if err != nil {
+		return err
+	}
 	v, err := w.open(key, at, time.Time{})
 	if err != nil {
 		return nil // it is no lock, or of a later version
@@ -160,8 +166,11 @@ func (w *sweeper) inherit(key string, at found) error {
 	if len(txn.Then) == 0 && len(stay) == 0 && v.rec.Idle(v.now) && (at.lock.There() || at.line.There()) {
 		txn.If = []Condition{{w.names.lock(key), at.lock.Revision}, {w.names.line(key), at.line.Revision}}
 		txn.Then = []Op{{Name: w.names.lock(key), Delete: true}, {Name: w.names.line(key), Delete: true}}
+		for _, e := range at.come {
+			txn.Then = append(txn.Then, Op{Name: e.Name, Delete: true})
+		}
 	}
-	if len(txn.Then) > 0 {
+	if len(txn.Then) > 0 && !v.unsure && at.full {
 		_, _, _, err = w.send(txn)
 	}
 	return err

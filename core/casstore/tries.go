@@ -107,6 +107,22 @@ func (t *tries) send(txn Txn) (answer Answer, received time.Time, again bool, er
 	return answer, received, t.rest(base), err
 }
 
+// list looks at a key and its line. The lockers that are listed are all up to the revision of the line before, since a
+// list may be of an earlier moment than the other entries of an answer.
+func (t *tries) list(key string, before found) (at found, received time.Time, again bool, err error) {
+	names := t.store.names
+	answer, received, again, err := t.send(Txn{
+		Read: []string{names.lock(key), names.line(key)}, List: []Range{{Prefix: names.waits(key, "")}},
+	})
+	if err != nil {
+		return before, received, again, err
+	}
+	number := before.line.Revision.Number
+	at = found{lock: answer.Read[0], line: answer.Read[1], come: append([]Entry{}, answer.Lists[0]...), upTo: number*perRevision + 1}
+	at.full = at.line.Revision.Number == number
+	return at, received, false, nil
+}
+
 // rest pauses before the next try. It reports false if there is no time for one.
 func (t *tries) rest(base context.Context) bool {
 	t.pause = min(max(2*t.pause, firstPause), lastPause)

@@ -87,14 +87,17 @@ func (c *change) round() (again bool, err error) {
 		return false, err
 	}
 	txn := v.write(c.rule(v), held{}, false)
-	names := []string{c.names.lock(c.key), c.names.line(c.key)}
+	if v.unsure {
+		c.at, c.received, again, err = c.list(c.key, c.at)
+		return again || err == nil, err
+	}
 	switch {
 	case len(txn.Then) > 0:
-		txn.Else = names
+		txn.Else = v.looksAt(txn)
 	case !c.received.IsZero():
 		return false, nil
 	default:
-		txn = Txn{Read: names}
+		txn = Txn{Read: v.looksAt(txn)}
 	}
 	answer, received, again, err := c.send(txn)
 	switch {
@@ -104,14 +107,14 @@ func (c *change) round() (again bool, err error) {
 		c.noteWritten(v, txn, answer, received)
 		return false, nil
 	}
-	c.at, c.received = found{answer.Read[0], answer.Read[1]}, received
+	c.at, c.received = v.learn(txn, answer, received), received
 	return true, nil
 }
 
 // noteWritten notes the entries that a transaction has written, and has the next lockers called if the first does
 // not come.
 func (s *Store) noteWritten(v *view, txn Txn, answer Answer, received time.Time) (waiting driver.Waiters) {
-	now := v.at
+	now := s.came(v.key, v.at, txn, answer)
 	for i, op := range txn.Then {
 		e := Entry{Name: op.Name, Value: op.Value, Revision: answer.Written[i]}
 		switch op.Name {
@@ -123,6 +126,9 @@ func (s *Store) noteWritten(v *view, txn Txn, answer Answer, received time.Time)
 	}
 	if len(txn.Read) > 0 { // the line
 		now.line = answer.Read[0]
+	}
+	if now.line.Revision != v.at.line.Revision {
+		now.full = false
 	}
 	s.wroteLock(v.key, now, v, v.holds, received)
 	next, err := s.open(v.key, now, time.Time{})
@@ -171,12 +177,12 @@ func (s *Store) guarded(v *view, turn int) {
 	}
 	t := tries{store: s, deadline: time.Now().Add(s.wait())}
 	read := []string{s.names.lock(v.key), s.names.line(v.key)}
-	answer, received, _, err := t.send(Txn{Read: read})
+	at, received, _, err := t.list(v.key, v.at)
 	if err != nil {
 		return // a locker looks after a time
 	}
-	now, err := s.open(v.key, found{answer.Read[0], answer.Read[1]}, received)
-	if err != nil || answer.Read[0].Revision != v.at.lock.Revision {
+	now, err := s.open(v.key, at, received)
+	if err != nil || at.lock.Revision.Number != v.at.lock.Revision.Number {
 		return // one of them has come
 	}
 	line := now.line.since(now.gone) // others have come since
@@ -193,11 +199,11 @@ func (s *Store) guarded(v *view, turn int) {
 	for process, c := range to {
 		txn.Then = append(txn.Then, v.calling(process, c))
 	}
-	answer, received, _, err = t.send(txn)
+	answer, received, _, err := t.send(txn)
 	switch {
 	case err != nil:
 	case !answer.Done:
-		_, _ = s.open(v.key, found{answer.Read[0], answer.Read[1]}, received)
+		_, _ = s.open(v.key, found{lock: answer.Read[0], line: answer.Read[1]}, received)
 	case !over:
 		s.guard(v, turn+1)
 	}

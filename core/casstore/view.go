@@ -25,16 +25,19 @@ type view struct {
 	now   time.Time
 	was   string // the text of the record
 	own   string // the id of the locker that asks, or leaves
+
+	unsure bool // a transaction that was made needs more of the line than is known: it is not to be sent
 }
 
 // open makes a view of a key that was found so when an answer was received. Where received is zero, it
 // is a guess.
 func (s *Store) open(key string, at found, received time.Time) (*view, error) {
+	at = s.known(key, at)
 	v := &view{Store: s, key: key, at: at, now: s.now(), signs: map[string]sign{}}
-	if err := v.line.read(at.line); err != nil {
+	if err := v.line.read(at.come); err != nil {
 		return nil, err
 	}
-	if at.lock.There() {
+	if v.gone = v.newest()*perRevision + perRevision - 1; at.lock.There() {
 		var in value
 		rec, err := in.read(at.lock)
 		if err != nil {
@@ -100,10 +103,11 @@ func (v *view) waits() bool { return len(v.line.since(v.gone)) > 0 }
 
 // write returns the transaction that writes the changes of a rule; without operations if there is
 // nothing to write. The first operation is the lock's, if that has changed. comes is the holder that a
-// grant adds. Where only a locker has come, the transaction compares the line alone, and so holds
-// also if the lock changes meanwhile: its caller has to look at the lock after it.
+// grant adds. Where only a locker has come, and lineAlone is set, the transaction compares nothing, and so holds
+// also if the lock changes meanwhile: its caller has to look at the lock after it. The transaction must not
+// be sent if it makes the view unsure.
 func (v *view) write(n keystate.Notices, comes held, lineAlone bool) (txn Txn) {
-	owners, lock, queue := v.rec.Owners(), v.names.lock(v.key), v.names.line(v.key)
+	owners, lock, tick := v.rec.Owners(), v.names.lock(v.key), v.names.line(v.key)
 	var holds []held
 	var ends []Op
 	for _, h := range v.holds {
@@ -119,41 +123,51 @@ func (v *view) write(n keystate.Notices, comes held, lineAlone bool) (txn Txn) {
 	if _, known := v.hold(comes.Owner); !known && slices.Contains(owners, comes.Owner) {
 		holds = append(holds, comes)
 	}
-	to := v.line
-	follows, gone := to.follow(v.rec.Waiting(), v.gone, v.process)
-	unchanged := gone == v.gone && slices.Equal(holds, v.holds) && v.text(v.base) == v.was
+	o := v.reorder()
+	unchanged := o.gone == v.gone && slices.Equal(holds, v.holds) && v.text(v.base) == v.was
+	ended := !unchanged && len(holds) == 0 && v.rec.Idle(v.now)
+	// Where no locker is called, or the one that releases the lock alone, none may have come. And a line is
+	// written anew only as it is.
+	others := slices.ContainsFunc(o.all, func(w listed) bool { return w.Name.ID() != v.own })
+	alone := ended || o.whole || !unchanged && v.rec.Free() && (!others || !v.rec.Reserved(v.now)) || n.Freed && !n.Announced
+	v.unsure = alone && !v.at.full || o.gone > v.gone && o.gone > v.at.upTo && !v.at.full
 	switch {
-	case unchanged && (!follows || lineAlone):
+	case unchanged && len(o.ops) == 0:
 		txn.If = nil
-	case unchanged:
-		txn.If = []Condition{{lock, v.at.lock.Revision}}
-	default:
+	case !unchanged || !lineAlone || o.whole:
 		txn.If = append(txn.If, Condition{lock, v.at.lock.Revision})
-		ended := len(holds) == 0 && v.rec.Idle(v.now)
-		if ended || v.rec.Free() && !v.rec.Reserved(v.now) || follows || gone > 0 && !v.at.lock.There() {
-			// No locker is called, so none may have come. And a line ends with its lock: the numbers of
-			// the next line begin anew.
-			txn.If = append(txn.If, Condition{queue, v.at.line.Revision})
-		}
-		if txn.Then = []Op{{Name: lock, Delete: true}}; !ended {
-			txn.Then[0] = Op{Name: lock, Value: v.value(holds, gone)}
-		} else if follows = false; v.at.line.There() {
-			txn.Then = append(txn.Then, Op{Name: queue, Delete: true})
-		}
-		txn.Then = append(txn.Then, ends...)
+	default:
+		txn.If = nil
 	}
-	if follows {
-		if unchanged {
-			txn.If = append(txn.If, Condition{queue, v.at.line.Revision})
+	if alone {
+		txn.If = append(txn.If, Condition{tick, v.at.line.Revision})
+	}
+	switch {
+	case unchanged:
+	case ended:
+		txn.Then = append([]Op{{Name: lock, Delete: true}}, ends...)
+		for _, e := range v.at.come {
+			txn.Then = append(txn.Then, Op{Name: e.Name, Delete: true})
 		}
-		text, _ := json.Marshal(to) // it never fails for such a type
-		txn.Then = append(txn.Then, Op{Name: queue, Value: string(text)})
+		if o.ops, o.comes = nil, false; v.at.line.There() {
+			txn.Then = append(txn.Then, Op{Name: tick, Delete: true})
+		}
+	default:
+		gone := o.gone
+		if !v.at.lock.There() {
+			gone = 0
+		}
+		txn.Then = append([]Op{{Name: lock, Value: v.value(holds, gone)}}, ends...)
+	}
+	txn.Then = append(txn.Then, o.ops...)
+	if o.comes {
+		txn.Then = append(txn.Then, Op{Name: tick, Value: v.process})
 	}
 	if first := (Op{}); len(txn.Then) > 0 || len(n.Wanted) > 0 || n.Displaced != "" {
-		if len(txn.Then) > 0 {
+		if !unchanged {
 			first = txn.Then[0]
 		}
-		txn.Then = append(txn.Then, v.calls(n, to, first)...)
+		txn.Then = append(txn.Then, v.calls(n, o, first)...)
 		for _, op := range v.passedOver() {
 			// A process that is called anyway is called once: a transaction writes an entry once.
 			if !writes(txn, op.Name) {
@@ -162,6 +176,25 @@ func (v *view) write(n keystate.Notices, comes held, lineAlone bool) (txn Txn) {
 		}
 	}
 	return txn
+}
+
+// looksAt are the names of the entries to look at if a transaction fails: of the key, and of the beats that it compares.
+func (v *view) looksAt(txn Txn) []string {
+	names := []string{v.names.lock(v.key), v.names.line(v.key)}
+	for _, c := range txn.If {
+		if strings.HasPrefix(c.Name, v.names.beats()) {
+			names = append(names, c.Name)
+		}
+	}
+	return names
+}
+
+// learn takes these entries out of an answer.
+func (v *view) learn(txn Txn, answer Answer, received time.Time) found {
+	for i, e := range answer.Read[2:] {
+		v.sawBeat(slices.Concat(txn.Else, txn.Read)[2+i], e.Revision, received)
+	}
+	return found{lock: answer.Read[0], line: answer.Read[1]}
 }
 
 // writes reports whether a transaction writes an entry.
@@ -201,9 +234,9 @@ func (v *view) value(holds []held, gone int64) string {
 
 // calls are the operations that call the lockers that have their turns, each in its process, and give
 // hints to others.
-func (v *view) calls(n keystate.Notices, now line, first Op) (ops []Op) {
+func (v *view) calls(n keystate.Notices, now order, first Op) (ops []Op) {
 	of := map[string]string{}
-	for _, w := range slices.Concat(v.line.All, now.All) {
+	for _, w := range slices.Concat(v.line.All, now.all) {
 		of[w.Name.ID()] = w.Process
 	}
 	hints := map[string][]string{}
@@ -238,8 +271,8 @@ func (v *view) calls(n keystate.Notices, now line, first Op) (ops []Op) {
 		if first.Name == v.names.lock(v.key) {
 			c.Lock = first.Value // empty for a lock that is deleted
 		}
-		if n.To == name.ID() {
-			c = v.offers(c, n, now)
+		if c.Line = now.part(); n.To == name.ID() {
+			c.Next, c.Offer, c.Contended = names(c.Line), n.Offer.Token, n.Offer.Contended
 		}
 		to[process] = c
 	}
