@@ -10,18 +10,18 @@ import (
 // two owners trust a lock at once, tokens grow, and no lock stays that no owner has.
 func TestFaultsOfTheNetworkGiveNoLockTwice(t *testing.T) {
 	slog.SetLogLoggerLevel(slog.LevelError)
-	grants := 0
+	grants, begun := 0, 0
 	for seed := range uint64(seeds) {
 		synctest.Test(t, func(t *testing.T) {
 			w := newWorld(t, seed)
 			for _, wrong := range w.run() {
 				t.Errorf("seed %d: %s", seed, wrong)
 			}
-			grants += w.grants
+			grants, begun = grants+w.grants, begun+w.begun
 		})
 		if t.Failed() {
 			break
 		}
 	}
-	t.Logf("%d seeds, %d grants", seeds, grants)
+	t.Logf("%d seeds, %d grants, %d by an offer", seeds, grants, begun)
 }

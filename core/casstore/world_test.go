@@ -36,6 +36,7 @@ type world struct {
 	places bool // some callers share locks, or want one of two permits
 	wrong  []string
 	grants int
+	begun  int // holds that began with an offer
 	keys   map[string]*state
 }
 
@@ -188,6 +189,10 @@ type process struct {
 	cut     time.Time // until when it reaches nothing
 	unready time.Time // until when it knows that, and sends nothing
 	work    sync.WaitGroup
+
+	style   int // see waiter
+	callers map[string]*caller
+	reached bool // by offers
 }
 
 func (w *world) newProcess(n int) *process {
@@ -198,7 +203,10 @@ func (w *world) newProcess(n int) *process {
 		w.t.Fatal(err)
 	}
 	casstore.SetClock(store, p.now)
-	p.store = store
+	p.store, p.style, p.callers = store, int(3*w.draw()), map[string]*caller{}
+	for k := range keys {
+		p.callers[fmt.Sprint("k", k)] = &caller{offers: make(chan driver.Offer, 1)}
+	}
 	return p
 }
 
@@ -268,7 +276,7 @@ func (p *process) use(key string) {
 		}
 	})
 	defer stop()
-	owner := ""
+	c, owner := p.callers[key], ""
 	for n := 0; time.Since(p.begin) < storm+calm/2; n++ {
 		if owner == "" {
 			owner = fmt.Sprintf("%s:%s:%d", p.name, key, n)
@@ -279,12 +287,18 @@ func (p *process) use(key string) {
 		late := make(chan driver.Reply, 1)
 		ask := driver.AcquireRequest{
 			Key: key, Owner: owner, Kind: kindOf(owner), AtMost: permits, TTL: p.lease,
-			Waiter: driver.NewWaiter(p.name, kindOf(owner), 0), Late: func(r driver.Reply, _ error) { late <- r },
+			Waiter: p.waiter(kindOf(owner)), Late: func(r driver.Reply, _ error) { late <- r },
 		}
 		if p.draw() < 0.3 {
 			ask.Deadline = time.Now().Add(p.upTo(p.lease))
 		}
+		if kindOf(owner) == driver.Exclusive {
+			ask.Offer = c.named
+		}
 		reply, err := p.store.Acquire(context.Background(), ask)
+		if err == nil && !reply.Granted {
+			c.refused(reply.Sent, reply)
+		}
 		switch {
 		case errors.Is(err, driver.ErrPending):
 			<-late
@@ -304,10 +318,19 @@ func (p *process) use(key string) {
 		}
 		select {
 		case <-signals:
+		case o := <-c.offers:
+			p.take(key, c, o, ask.Kind == driver.Exclusive)
 		case <-time.After(wait):
 		}
 	}
+	select {
+	case o := <-c.offers:
+		p.orphan(key, p.offered(o))
+	default:
+	}
 }
+
+func isLost(err error) bool { return errors.Is(err, driver.ErrNotOwner) }
 
 // hold holds a lock for a while.
 func (p *process) hold(key, owner string, reply driver.Reply) {
@@ -329,7 +352,7 @@ func (p *process) hold(key, owner string, reply driver.Reply) {
 		sent, lost := time.Now(), false
 		ctx, cancel := context.WithTimeout(context.Background(), p.lease/6)
 		p.store.Renew(ctx, []driver.Renewal{{Key: key, Owner: owner, Kind: kindOf(owner), TTL: p.lease}}, func(_ int, _ bool, err error) {
-			lost = errors.Is(err, driver.ErrNotOwner) || err == nil && !p.extend(key, h, sent.Add(p.trust(p.lease)))
+			lost = isLost(err) || err == nil && !p.extend(key, h, sent.Add(p.trust(p.lease)))
 		})
 		if cancel(); lost || !time.Now().Before(h.until) {
 			break
@@ -349,7 +372,7 @@ func (p *process) release(key, owner string, ambiguous bool) {
 	_, err := p.store.Release(context.Background(), driver.ReleaseRequest{
 		Key: key, Owner: owner, Kind: kindOf(owner), AtMost: permits, TTL: p.lease, Deadline: time.Now().Add(p.lease),
 	})
-	if ambiguous || err != nil && !errors.Is(err, driver.ErrNotOwner) {
+	if ambiguous || err != nil && !isLost(err) {
 		p.orphan(key, owner)
 	}
 }
@@ -370,6 +393,9 @@ func (w *world) run() []string {
 		all = append(all, w.newProcess(n))
 	}
 	for _, p := range all {
+		if p.style == 2 {
+			defer p.takeOffers()()
+		}
 		for k := range keys {
 			p.work.Go(func() { p.use(fmt.Sprint("k", k)) })
 		}

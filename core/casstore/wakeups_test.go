@@ -1,0 +1,184 @@
+package casstore_test
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/casstore"
+	"github.com/interlock-go/interlock/core/casstore/castest"
+	"github.com/interlock-go/interlock/core/driver"
+)
+
+// locker is a locker of another process, by its store.
+type locker struct {
+	*casstore.Store
+	t  *testing.T
+	id string
+}
+
+func (l locker) ask() driver.Reply {
+	l.t.Helper()
+	reply, err := l.Acquire(l.t.Context(), driver.AcquireRequest{
+		Key: "k", Owner: l.id + ":1", TTL: lease, Waiter: driver.NewWaiter(l.id, driver.Exclusive, time.Millisecond),
+	})
+	if err != nil {
+		l.t.Fatalf("%s: %v", l.id, err)
+	}
+	return reply
+}
+
+func (l locker) release() {
+	l.t.Helper()
+	if _, err := l.Release(l.t.Context(), driver.ReleaseRequest{Key: "k", Owner: l.id + ":1", TTL: lease}); err != nil {
+		l.t.Fatalf("%s: %v", l.id, err)
+	}
+}
+
+// called returns a channel with the calls of the locker.
+func (l locker) called() chan driver.Signal {
+	calls := make(chan driver.Signal, 10)
+	l.t.Cleanup(l.Watch("k", time.Now(), func(s driver.Signal) { calls <- s }))
+	return calls
+}
+
+// A locker comes into line without a look at those that have come before it. When it takes the lock, the turn of the
+// first is over, and the first has to know that: it asks again.
+func TestALockerThatLosesItsTurnToOneThatDoesNotKnowItIsCalled(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := castest.NewMemory()
+		a, b, c := locker{open(t, server), t, "a"}, locker{open(t, server), t, "b"}, locker{open(t, server), t, "c"}
+		a.ask()
+		c.ask()
+		b.ask() // it has not seen the locker before it
+		calls := c.called()
+		a.release()
+		<-calls // and the locker does not come
+		for !b.ask().Granted {
+			time.Sleep(time.Millisecond)
+		}
+		select {
+		case <-calls:
+		case <-time.After(time.Second):
+			t.Errorf("the locker was not called within a second after another has taken its turn; want that it asks again")
+		}
+	})
+}
+
+// A process that dies between the end of a lock and its place in line leaves an entry that nobody deletes for an hour.
+func TestAnEntryOfALockerFromBeforeTheLockWasMadeDelaysNobody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := castest.NewMemory()
+		_, err := server.Commit(t.Context(), casstore.Txn{Then: []casstore.Op{
+			{Name: "interlock/k/line/dead", Value: `{"name":"dead~Q","process":"0123456789abcdef01234567"}`},
+			{Name: "interlock/k/line", Value: "0123456789abcdef01234567"},
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		a, b := start(t, server), start(t, server)
+		held := a.lock(t, "k")
+		had := make(chan time.Time, 1)
+		go func() {
+			_ = b.lock(t, "k").Release(t.Context())
+			had <- time.Now()
+		}()
+		time.Sleep(time.Second)
+		released := time.Now()
+		_ = held.Release(t.Context())
+		if took := (<-had).Sub(released); took > 20*time.Millisecond {
+			t.Errorf("the only caller that waits has the lock %v after the release; want 20 ms at most", took)
+		}
+	})
+}
+
+// behindTime is a server with lists that are of an earlier moment than the other entries of an answer.
+type behindTime struct {
+	casstore.Server
+	between func()
+}
+
+func (s *behindTime) Commit(ctx context.Context, txn casstore.Txn) (casstore.Answer, error) {
+	if len(txn.List) == 0 || s.between == nil {
+		return s.Server.Commit(ctx, txn)
+	}
+	lists, err := s.Server.Commit(ctx, casstore.Txn{List: txn.List})
+	if err != nil {
+		return lists, err
+	}
+	s.between()
+	txn.List = nil
+	answer, err := s.Server.Commit(ctx, txn)
+	answer.Lists = lists.Lists
+	return answer, err
+}
+
+// A release that finds nobody in line deletes the lock.
+func TestALockerThatComesWhileTheLineIsListedIsCalled(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		memory := castest.NewMemory()
+		server := &behindTime{Server: memory}
+		a, b, c := locker{open(t, server), t, "a"}, locker{open(t, memory), t, "b"}, locker{open(t, memory), t, "c"}
+		a.ask()
+		b.ask()
+		if err := b.Decline(t.Context(), "k", "b"); err != nil {
+			t.Fatal(err)
+		}
+		var calls chan driver.Signal
+		server.between = func() {
+			if server.between = nil; c.ask().Granted {
+				t.Error("the lock was granted while it is held")
+			}
+			calls = c.called()
+		}
+		a.release()
+		if calls == nil {
+			t.Fatal("the release has not listed the line; want that it does where the line was written")
+		}
+		select {
+		case <-calls:
+		case <-time.After(time.Second):
+			t.Error("the locker was not called within a second after the release")
+		}
+	})
+}
+
+// Many processes hand a lock on by offers. One dies in line, with its locks: the others have the lock after the time
+// of an offer, and those that died with it delay them no more.
+func TestTheDeadInLineDelayTheOthersByOneOffer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := castest.NewMemory()
+		a, last := start(t, server), start(t, server)
+		held := a.lock(t, "k")
+		ctx, cancel := context.WithCancel(t.Context())
+		var all []*machine
+		defer func() {
+			for _, dead := range all {
+				dead.cut.Store(false)
+			}
+			cancel()
+			time.Sleep(time.Minute) // what they have under way ends
+		}()
+		for range 8 {
+			dead := start(t, server, core.Unlisted())
+			all = append(all, dead)
+			go func() { _, _ = dead.Lock(ctx, "k") }()
+			time.Sleep(10 * time.Millisecond)
+			synctest.Wait()
+			dead.cut.Store(true)
+		}
+		had := make(chan time.Time, 1)
+		go func() {
+			_ = last.lock(t, "k").Release(t.Context())
+			had <- time.Now()
+		}()
+		time.Sleep(100 * time.Millisecond)
+		released := time.Now()
+		_ = held.Release(t.Context())
+		if took := (<-had).Sub(released); took > driver.OfferLasts+2*time.Second {
+			t.Errorf("the living one has the lock after %v; want one offer and 2 s at most", took)
+		}
+	})
+}
