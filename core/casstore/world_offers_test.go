@@ -28,11 +28,11 @@ func (p *process) waiter(kind driver.Kind) driver.Waiter {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if w := driver.NewWaiter(p.name, kind, p.lease/10); p.reached && kind == driver.Exclusive {
-		return w.TakingOffers()
-	} else {
-		return w
+	w := driver.NewWaiter(p.name, kind, p.lease/10)
+	if p.reached && kind == driver.Exclusive {
+		w = w.TakingOffers()
 	}
+	return w
 }
 
 // takeOffers has the process take offers.
