@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/interlock-go/interlock/core/driver"
+	"github.com/interlock-go/interlock/core/internal/clock"
 )
 
 // call is the value of an entry that calls lockers of a process: their turn at a key has come. The
@@ -18,9 +19,12 @@ type call struct {
 	To   []driver.Waiter `json:"to"`
 	Next driver.Waiters  `json:"next"`
 	Now  int             `json:"now,omitempty"`
-	// Lock is the value of the lock, which the same transaction has written: so the locker that is called
-	// takes the lock without a look at it. Empty: another transaction has.
+	// Lock is the value of the lock: so the locker that is called takes the lock without a look at it. Empty: it
+	// is not known. At is the number of its revision; zero: the same transaction has written it. Age is for how many
+	// milliseconds it has been so.
 	Lock string `json:"lock,omitempty"`
+	At   int64  `json:"at,omitempty"`
+	Age  int64  `json:"age,omitempty"`
 	// Line is the beginning of the line, as the calling process knew it.
 	Line []listed `json:"line,omitempty"`
 	// Offer is the token of an offer to the locker ([driver.Offer]); zero: it is none. Contended belongs to it.
@@ -108,8 +112,11 @@ func (s *Store) calledTo(key string) (at found) {
 
 // calledWith returns the key as a call shows it.
 func (s *Store) calledWith(key string, at Entry, c call) found {
-	now := s.lastSeen(key)
-	now.lock = Entry{Name: s.names.lock(key), Value: c.Lock, Revision: Revision{Number: at.Revision.Number, Version: AnyVersion}}
+	now, number := s.lastSeen(key), c.At
+	if number == 0 {
+		number = at.Revision.Number
+	}
+	now.lock = Entry{Name: s.names.lock(key), Value: c.Lock, Revision: Revision{Number: number, Version: AnyVersion}}
 	if n := len(c.Line); n > 0 {
 		now.come, now.full, now.upTo = s.names.entries(key, c.Line), false, c.Line[n-1].Number
 	}
@@ -230,6 +237,9 @@ func (s *Store) called(change Change) {
 	if c.Offer != 0 && len(c.To) == 1 && !s.offered(key, change.Entry, c) {
 		return
 	}
+	if age := time.Duration(c.Age) * time.Millisecond; c.At != 0 && c.Lock != "" {
+		_, _ = s.open(key, s.calledWith(key, change.Entry, c), s.now().Add(clock.Drift(age)-age)) // as the caller has seen it
+	}
 	s.mu.Lock()
 	q := s.queues[key]
 	var wake []*watcher
@@ -257,7 +267,7 @@ func (s *Store) refuse(key string, at Entry, c call) {
 	ctx, cancel := context.WithTimeout(s.done, s.wait())
 	defer cancel()
 	for _, name := range c.To {
-		_ = s.Decline(ctx, key, name.ID()) // else the turn passes after a time
+		_ = s.decline(ctx, key, name.ID(), s.calledWith(key, at, c)) // else the turn passes after a time
 	}
 	t := tries{store: s, deadline: time.Now().Add(s.wait())}
 	_, _, _, _ = t.send(Txn{If: []Condition{{at.Name, at.Revision}}, Then: []Op{{Name: at.Name, Delete: true}}})

@@ -304,6 +304,7 @@ func TestALongListOfLockersThatHaveDiedGoes(t *testing.T) {
 			t.Errorf("the lock is had %v after its release; want that four lockers have their time of 100 ms", took)
 		}
 		_ = held.Release(t.Context())
+		time.Sleep(time.Second)
 		for _, e := range named(server, "/k/line") {
 			if strings.Contains(e.Value, "died") {
 				t.Errorf("lockers that have died are listed: %.200s", e.Value)

@@ -66,7 +66,7 @@ func (s *Store) sawLock(
 	if last == nil {
 		last = &sighting{revision: now.revision, at: received}
 	}
-	if last.revision == now.revision {
+	if last.revision.Number == now.revision.Number && last.at.Before(now.at) {
 		now.at = last.at
 	}
 	for _, h := range holds {
@@ -122,7 +122,7 @@ func (s *Store) came(key string, at found, txn Txn, answer Answer) found {
 func (s *Store) remembered(key string, lock Entry) (base time.Time, since map[string]time.Time, waits map[int64]time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if last := s.seen.locks[key]; last != nil && last.revision == lock.Revision {
+	if last := s.seen.locks[key]; last != nil && last.revision.Number == lock.Revision.Number {
 		return last.at, last.holds, last.waits
 	}
 	return s.now(), nil, nil

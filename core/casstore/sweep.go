@@ -104,7 +104,10 @@ func (w *sweeper) once() error {
 		case part == "line":
 			at.line = e
 		case strings.HasPrefix(part, "line/"):
-			at.come = append(at.come, e)
+			var l line
+			if l.read([]Entry{e}) == nil && len(l.All) == 1 && l.All[0].apart && w.died(l.All[0].Process) {
+				failed = errors.Join(failed, w.remove(e))
+			}
 		}
 	})
 	next("")
@@ -166,7 +169,7 @@ func (w *sweeper) inherit(key string, at found) error {
 	if len(txn.Then) == 0 && len(stay) == 0 && v.rec.Idle(v.now) && (at.lock.There() || at.line.There()) {
 		txn.If = []Condition{{w.names.lock(key), at.lock.Revision}, {w.names.line(key), at.line.Revision}}
 		txn.Then = []Op{{Name: w.names.lock(key), Delete: true}, {Name: w.names.line(key), Delete: true}}
-		for _, e := range at.come {
+		for _, e := range at.come[:min(len(at.come), batch)] {
 			txn.Then = append(txn.Then, Op{Name: e.Name, Delete: true})
 		}
 	}

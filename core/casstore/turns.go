@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/interlock-go/interlock/core/driver"
@@ -29,7 +30,7 @@ func (s *Store) Space() string { return fmt.Sprintf("consensus %q", s.names.pref
 // Stand implements [driver.Turns].
 func (s *Store) Stand(ctx context.Context, ask driver.AcquireRequest) (reply driver.Reply, err error) {
 	s.lists(ask.Key, ask.Waiter, true)
-	err = s.carry(ctx, ask.Key, func(v *view) (n keystate.Notices) {
+	err = s.carry(ctx, ask.Key, s.lastSeen(ask.Key), func(v *view) (n keystate.Notices) {
 		v.own = ask.Waiter.ID()
 		reply, n = v.rec.Stand(ask, v.now)
 		return n
@@ -63,10 +64,10 @@ type change struct {
 	received time.Time // zero: at was seen earlier
 }
 
-// carry carries a rule out, until it is written or nothing is to be written. An error that is not
+// carry carries a rule out on a key that was found so, until it is written or nothing is to be written. An error that is not
 // [driver.ErrNotReady] says that it may be carried out later.
-func (s *Store) carry(ctx context.Context, key string, rule func(v *view) keystate.Notices) (err error) {
-	c := &change{Store: s, key: key, rule: rule, at: s.lastSeen(key)}
+func (s *Store) carry(ctx context.Context, key string, at found, rule func(v *view) keystate.Notices) (err error) {
+	c := &change{Store: s, key: key, rule: rule, at: at}
 	c.tries = tries{store: s, deadline: time.Now().Add(patience * s.wait()), base: ctx}
 	if end, ok := ctx.Deadline(); ok {
 		c.deadline = end
@@ -135,16 +136,37 @@ func (s *Store) noteWritten(v *view, txn Txn, answer Answer, received time.Time)
 	if err != nil {
 		return ""
 	}
+	if void := v.at.come; !now.lock.There() && len(void) > batch {
+		s.background(func() { s.clear(void[batch:]) })
+	}
 	if now.lock != v.at.lock && next.rec.Reserved(next.now) {
 		s.guard(next, 1)
 	}
 	return next.rec.Waiting()
 }
 
+// clear deletes void entries of lockers that were left when a transaction had no room for more. If it fails, they
+// stay until their process dies: they are of no lock.
+func (s *Store) clear(void []Entry) {
+	t := tries{store: s, deadline: time.Now().Add(s.wait())}
+	for some := range slices.Chunk(void, batch) {
+		var txn Txn
+		for _, e := range some {
+			txn.If = append(txn.If, Condition{e.Name, e.Revision}) // else it has come again
+			txn.Then = append(txn.Then, Op{Name: e.Name, Delete: true})
+		}
+		_, _, _, _ = t.send(txn)
+	}
+}
+
 // Decline implements [driver.Turns].
 func (s *Store) Decline(ctx context.Context, key, waiter string) error {
+	return s.decline(ctx, key, waiter, s.lastSeen(key))
+}
+
+func (s *Store) decline(ctx context.Context, key, waiter string, at found) error {
 	s.lists(key, driver.Waiter(waiter), false)
-	err := s.carry(ctx, key, func(v *view) keystate.Notices {
+	err := s.carry(ctx, key, at, func(v *view) keystate.Notices {
 		v.own = waiter
 		return v.rec.Decline(waiter, v.now)
 	})
@@ -193,6 +215,7 @@ func (s *Store) guarded(v *view, turn int) {
 	for i, w := range line {
 		if c := to[w.Process]; w.Process != "" && (over || i == turn) {
 			c.To, c.Next = append(c.To, w.Name), names(line[turn:])
+			c.Lock, c.At, c.Age = at.lock.Value, at.lock.Revision.Number, s.now().Sub(v.base).Milliseconds()
 			to[w.Process] = c
 		}
 	}

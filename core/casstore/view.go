@@ -146,7 +146,7 @@ func (v *view) write(n keystate.Notices, comes held, lineAlone bool) (txn Txn) {
 	case unchanged:
 	case ended:
 		txn.Then = append([]Op{{Name: lock, Delete: true}}, ends...)
-		for _, e := range v.at.come {
+		for _, e := range v.at.come[:min(len(v.at.come), batch)] {
 			txn.Then = append(txn.Then, Op{Name: e.Name, Delete: true})
 		}
 		if o.ops, o.comes = nil, false; v.at.line.There() {
