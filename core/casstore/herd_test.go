@@ -1,6 +1,7 @@
 package casstore_test
 
 import (
+	"context"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -9,6 +10,7 @@ import (
 	"time"
 
 	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/casstore"
 	"github.com/interlock-go/interlock/core/casstore/castest"
 )
 
@@ -58,6 +60,58 @@ func TestAGrantCostsFewRequestsAtAnyNumberOfProcesses(t *testing.T) {
 					t.Errorf("%d transactions for %d grants; want 6 a grant at most, and 200 grants at least", transactions, n)
 				}
 				t.Logf("%d processes: %d grants, %.1f transactions a grant", processes, n, float64(transactions)/float64(n))
+			})
+		})
+	}
+}
+
+// A process 60 ms away lost its turns, since it comes late for each: it had 0.03 to 0.22 of its share.
+func TestAProcessFarAwayHasItsShareOfTheGrants(t *testing.T) {
+	for _, processes := range []int{4, 24} {
+		t.Run(fmt.Sprint(processes), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				server := castest.NewMemory()
+				var all sync.WaitGroup
+				counts := make([]int, processes)
+				end := time.Now().Add(20 * time.Second)
+				for i := range processes {
+					way := 500 * time.Microsecond
+					if i == 0 {
+						way = 30 * time.Millisecond
+					}
+					store := open(t, castest.Link{Server: server, Meet: func(*casstore.Txn) castest.Fault {
+						return castest.Fault{Before: way, After: way}
+					}})
+					locker, err := core.New(store, core.Unlisted())
+					if err != nil {
+						t.Fatal(err)
+					}
+					for range 4 { // so that the process always waits
+						all.Go(func() {
+							for time.Now().Before(end) {
+								if err := locker.Do(t.Context(), "k", func(context.Context) error {
+									time.Sleep(time.Millisecond)
+									counts[i]++
+									return nil
+								}); err != nil {
+									t.Errorf("Do: %v", err)
+									return
+								}
+							}
+						})
+					}
+					t.Cleanup(func() { _ = locker.Close(context.Background()) })
+				}
+				all.Wait()
+				sum := 0
+				for _, n := range counts[1:] {
+					sum += n
+				}
+				share := float64(counts[0]) * float64(processes-1) / float64(sum)
+				t.Logf("%d processes: grants %v; the first, which is 60 ms away, has %.2f of the share of another", processes, counts, share)
+				if share < 0.7 {
+					t.Errorf("the process 60 ms away has %.2f of the share of another; want 0.7 at least", share)
+				}
 			})
 		})
 	}

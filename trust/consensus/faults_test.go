@@ -53,18 +53,20 @@ func (h *history) since(at int64) (holds []held) {
 // judged is the judgement of a history.
 type judged struct {
 	holds, lost int
+	together    int // holds that began beside another one
 	overlaps    []string
 	back        []string // tokens that are not above the last one
 }
 
-// judge looks for two that had a lock at the same moment, and for tokens that went back.
+// judge looks for two that had a lock at the same moment and must not, and for tokens that went back. Tokens of
+// callers that hold a key together have no order.
 func (h *history) judge() judged {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	j := judged{holds: len(h.holds)}
-	last := map[string]held{} // by key: the hold that lasted the longest so far
 	slices.SortFunc(h.holds, func(a, b held) int { return cmp.Compare(a.from, b.from) })
-	highest := map[string]int64{}
+	open := map[string][]held{} // by key: those that go on
+	highest, exclusive := map[string]int64{}, map[string]int64{}
 	for _, one := range h.holds {
 		if one.lost {
 			j.lost++
@@ -72,17 +74,23 @@ func (h *history) judge() judged {
 		if one.to == 0 {
 			continue // it had the lock at no moment
 		}
-		before, ok := last[one.key]
-		if ok && one.from < before.to {
+		key, kind, place := strings.Cut(one.key, "/")
+		open[key] = slices.DeleteFunc(open[key], func(before held) bool { return before.to <= one.from })
+		for _, before := range open[key] {
+			if kind == "p" && len(open[key]) < permits || kind == "s" && before.key == one.key {
+				continue
+			}
 			j.overlaps = append(j.overlaps, fmt.Sprintf("%s: %s for %v more when %s began for %v, tokens %d and %d", one.key,
 				before.process, time.Duration(before.to-one.from), one.process, time.Duration(one.to-one.from), before.token, one.token))
 		}
-		if one.token <= highest[one.key] {
-			j.back = append(j.back, fmt.Sprintf("%s: %d of %s after %d", one.key, one.token, one.process, highest[one.key]))
+		if after := highest[key]; !place && one.token <= after || place && one.token <= exclusive[key] {
+			j.back = append(j.back, fmt.Sprintf("%s: %d of %s after %d", one.key, one.token, one.process, after))
 		}
-		highest[one.key] = max(highest[one.key], one.token)
-		if !ok || one.to > before.to {
-			last[one.key] = one
+		if open[key] = append(open[key], one); len(open[key]) > 1 {
+			j.together++
+		}
+		if highest[key] = max(highest[key], one.token); !place {
+			exclusive[key] = max(exclusive[key], one.token)
 		}
 	}
 	return j
@@ -303,6 +311,28 @@ func TestNoLockIsHeldTwiceWhileItsHoldersAreStoppedAndKilled(t *testing.T) {
 	run(t, newCluster(t), "interlock", lease, 4**rounds, disturbHolders[*cluster](t, "interlock", lease, lease+lease/2), never).alone(t)
 }
 
+// Exclusive holds, which begin with offers, holds beside others, and permits.
+func TestPlacesAndOffersExcludeWhileProcessesAreStoppedAndKilled(t *testing.T) {
+	placesUnder(t, newCluster(t), "interlock-kinds")
+}
+
+// placesUnder stops and kills processes and leaders while locks of all kinds are held.
+func placesUnder[S servers](t *testing.T, c S, kind string) {
+	t.Helper()
+	const lease = 4 * time.Second
+	holders, leader, n := disturbHolders[S](t, kind, lease, lease+lease/2), stopLeader[S](t, lease), 0
+	j := run(t, c, kind, lease, 2**rounds, func(c S, h *history, workers []*worker) string {
+		if n++; n%4 == 0 {
+			return leader(c, h, workers)
+		}
+		return holders(c, h, workers)
+	}, never)
+	j.alone(t)
+	if t.Logf("%d holds began beside another one", j.together); j.together < 20 {
+		t.Errorf("only %d holds began beside another one: the test has gone blind", j.together)
+	}
+}
+
 // disturbHolders stops one process for a time, and kills the next one.
 func disturbHolders[S servers](t *testing.T, kind string, lease, stopped time.Duration) func(S, *history, []*worker) string {
 	n := 0
@@ -319,5 +349,21 @@ func disturbHolders[S servers](t *testing.T, kind string, lease, stopped time.Du
 		pause(lease / 2)
 		h.waitFor(t, instant())
 		return ""
+	}
+}
+
+func TestTheJudgeFindsHoldersThatMustNotBeTogether(t *testing.T) {
+	h := newHistory()
+	for _, one := range []held{
+		{key: "k/s", token: 1, from: 1, to: 10}, {key: "k/s", token: 2, from: 2, to: 10}, {key: "k", token: 3, from: 9, to: 12}, // beside two
+		{key: "l/p", token: 2, from: 1, to: 10}, {key: "l/p", token: 1, from: 2, to: 10}, {key: "l/p", token: 3, from: 3, to: 10}, // the third
+		{key: "m", token: 2, from: 1, to: 2}, {key: "m/s", token: 1, from: 3, to: 4}, // behind
+	} {
+		h.in <- one
+	}
+	close(h.in)
+	<-h.done
+	if j := h.judge(); len(j.overlaps) != 4 || len(j.back) != 1 || j.together != 4 {
+		t.Errorf("%+v; want 2 overlaps of k, 2 of l, a token of m that went back, and 4 holds beside another one", j)
 	}
 }

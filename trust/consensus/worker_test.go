@@ -34,6 +34,13 @@ const (
 	sameKeys = 3
 )
 
+// kinds are the kinds of holds that the callers of a process want where locks are shared: of each key, by the number of
+// the caller. Exclusive locks have no letter.
+var kinds = [sameKeys][callers]string{{"", "", ""}, {"/s", "/s", ""}, {"/p", "/p", "/p"}}
+
+// permits is how many callers hold a key at once that is limited.
+const permits = 2
+
 // held is one hold of a lock, as its process saw it: from when the lock was granted to the
 // last moment at which the process asked itself whether it has the lock, and it had. A
 // process that was stopped right after the grant had it at no moment: to is zero then. Times
@@ -66,6 +73,9 @@ var takers = map[string]func(addrs []string, lease time.Duration) (taker, error)
 	"zookeeper":      onZooKeeper(zookeeperLocked),
 	"zookeeper-long": onZooKeeper(zookeeperLocked),
 	"ephemeral":      onZooKeeper(ephemeral),
+	// The leases are so long that processes take offers.
+	"interlock-kinds": onEtcd(interlocked),
+	"zookeeper-kinds": onZooKeeper(zookeeperLocked),
 }
 
 // onEtcd makes a client of etcd for a lock.
@@ -101,6 +111,9 @@ func work(how []string) error {
 	var all sync.WaitGroup
 	for n := range callers * sameKeys {
 		key := fmt.Sprint("key-", n%sameKeys)
+		if strings.HasSuffix(kind, "-kinds") {
+			key += kinds[n%sameKeys][n/sameKeys]
+		}
 		all.Go(func() {
 			for {
 				hold(take, key, usual, ttl, func(h held) {
@@ -157,7 +170,15 @@ func byLocker(store core.Store, lease time.Duration) (taker, error) {
 		return nil, err
 	}
 	return func(ctx context.Context, key string) (int64, func() bool, func(), error) {
-		l, err := locker.Lock(ctx, key)
+		name, kind, _ := strings.Cut(key, "/")
+		var opts []core.Option
+		switch kind {
+		case "s":
+			opts = append(opts, core.Shared())
+		case "p":
+			opts = append(opts, core.Permits(permits))
+		}
+		l, err := locker.Lock(ctx, name, opts...)
 		if err != nil {
 			return 0, nil, nil, err
 		}

@@ -146,3 +146,7 @@ func TestALockByAnEphemeralNodeIsHeldTwiceWhileItsHolderIsStopped(t *testing.T) 
 		t.Logf("held twice: %s", o)
 	}
 }
+
+func TestOnZooKeeperPlacesAndOffersExcludeWhileProcessesAreStoppedAndKilled(t *testing.T) {
+	placesUnder(t, newEnsemble(t), "zookeeper-kinds")
+}
