@@ -28,9 +28,21 @@
 //
 // The rules are those of all stores ([keystate.Record]), and the record is in the entry of the lock. Its
 // instants are relative to the moment of the writing; each process counts them from when it saw the
-// entry first. The lockers that wait are in a second entry, the line. A release reads it, keeps the
-// lock for the first, and writes a call for that process in the same transaction. A process watches
-// its own calls alone, so a release wakes one process, however many wait.
+// entry first. Each locker that waits has an entry, and its revision says where the locker stands in line. So
+// lockers that come at once compare nothing and do not collide. The lock has the number of the last
+// locker that is gone. A release keeps the lock for the first of the others, and writes a call for
+// that process in the same transaction. A process watches its own calls alone, so a release wakes one
+// process, however many wait.
+//
+// The call has the beginning of the line, for the next releases. So a process may know the line in part. If
+// it knows nobody to call, it lists the entries; and the transaction that calls nobody compares an entry
+// that each locker writes that comes.
+//
+// # Offers
+//
+// The call offers the lock to a locker that takes offers ([driver.Offer]): the locker has it without a
+// request, and its first renewal makes it a holder. So a grant costs two transactions, a release and
+// the next place in line.
 //
 // # Requests that come late
 //
