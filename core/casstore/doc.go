@@ -35,8 +35,8 @@
 // process, however many wait.
 //
 // The call has the beginning of the line, for the next releases. So a process may know the line in part. If
-// it knows nobody to call, it lists the entries; and the transaction that calls nobody compares an entry
-// that each locker writes that comes.
+// it knows no locker to call, it lists the entries. The transaction that calls none compares an entry that
+// every new locker writes.
 //
 // # Offers
 //

@@ -19,7 +19,7 @@ import (
 //	{prefix}/{key}/lock              the holders, and the rules' record; see [value]
 //	{prefix}/{key}/line              is written whenever a locker comes into line
 //	{prefix}/{key}/line/{locker}     a locker that waits; see [listed]
-//	{prefix}/{key}/line/:all         lockers in another order than that of their entries; see [line]
+//	{prefix}/{key}/line/:all         lockers that have another order than their entries; see [line]
 //	{prefix}/{key}/held/{owner}      is there while the owner holds the lock; see [Store.Held]
 //	{prefix}/:beat/{process}/{ms}    the sign of life of a process, for locks of one lease
 //	{prefix}/:void/{process}         changes when transactions of a process become void

@@ -8,10 +8,10 @@ import (
 	"github.com/interlock-go/interlock/core/driver"
 )
 
-// A release offers the lock to the first locker in line ([driver.Offer]). The call says so, and is all
-// that the locker needs to have the lock: no transaction is on the way of a lock from one process to
-// the next but that of the release. The first renewal makes the locker a holder, and so a section that
-// ends sooner costs no transaction.
+// A release offers the lock to the first locker in line ([driver.Offer]). The call says so, and the locker
+// needs nothing else to have the lock: the release is the only transaction on the way of a lock from one
+// process to the next. The first renewal makes the locker a holder, so a section that ends before it costs
+// no other transaction.
 
 // offersAfter is for how long a locker that was seen in line gets offers. Later it could not take one: it
 // has to have asked in the last half of an offer's time. And a locker that has died costs the others no
@@ -52,8 +52,8 @@ func (s *Store) reaches(now bool) {
 	}
 }
 
-// nextToken is the token of an offer in a transaction that compares the revision of the lock: above that
-// of each earlier grant, and below that of each later one.
+// nextToken is the token of an offer in a transaction that compares the revision of the lock: above all
+// tokens of earlier grants, and below all tokens of later grants.
 func nextToken(lock Entry) int64 { return leastToken + (lock.Revision.Number+1)*tokens }
 
 // offered takes a call with an offer, before the locker is called. It reports false if the locker is not called: it

@@ -124,7 +124,7 @@ func (p *parting) giveUp() (waiting driver.Waiters, again bool, err error) {
 		p.lists(p.ask.Key, p.ask.Waiter, true)
 	}
 	if txn.Else = v.looksAt(txn); notices.Announced && !writes(txn, txn.Else[1]) {
-		txn.Read = txn.Else[1:2] // the next caller of this process comes into line behind those that have come since
+		txn.Read = txn.Else[1:2] // shows whether other lockers have come
 	}
 	answer, received, again, err := p.send(txn)
 	if err != nil {

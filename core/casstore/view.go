@@ -126,8 +126,8 @@ func (v *view) write(n keystate.Notices, comes held, lineAlone bool) (txn Txn) {
 	o := v.reorder()
 	unchanged := o.gone == v.gone && slices.Equal(holds, v.holds) && v.text(v.base) == v.was
 	ended := !unchanged && len(holds) == 0 && v.rec.Idle(v.now)
-	// Where no locker is called, or the one that releases the lock alone, none may have come. And a line is
-	// written anew only as it is.
+	// Where no locker is called, or the releasing locker alone, no other may have come. And a line is written anew
+	// only as it is.
 	others := slices.ContainsFunc(o.all, func(w listed) bool { return w.Name.ID() != v.own })
 	alone := ended || o.whole || !unchanged && v.rec.Free() && (!others || !v.rec.Reserved(v.now)) || n.Freed && !n.Announced
 	v.unsure = alone && !v.at.full || o.gone > v.gone && o.gone > v.at.upTo && !v.at.full

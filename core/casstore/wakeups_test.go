@@ -44,9 +44,9 @@ func (l locker) called() chan driver.Signal {
 	return calls
 }
 
-// A locker comes into line without a look at those that have come before it. When it takes the lock, the turn of the
-// first is over, and the first has to know that: it asks again.
-func TestALockerThatLosesItsTurnToOneThatDoesNotKnowItIsCalled(t *testing.T) {
+// A locker comes into line without a look at earlier lockers. When it takes the lock, the turn of the first locker is
+// over, and the first locker has to know: it asks again.
+func TestALockerIsCalledAfterAStrangerHasTakenItsTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := castest.NewMemory()
 		a, b, c := locker{open(t, server), t, "a"}, locker{open(t, server), t, "b"}, locker{open(t, server), t, "c"}
@@ -67,8 +67,8 @@ func TestALockerThatLosesItsTurnToOneThatDoesNotKnowItIsCalled(t *testing.T) {
 	})
 }
 
-// A process that dies between the end of a lock and its place in line leaves an entry that nobody deletes for an hour.
-func TestAnEntryOfALockerFromBeforeTheLockWasMadeDelaysNobody(t *testing.T) {
+// A process that dies between the end of a lock and its place in line leaves an entry for an hour.
+func TestAnEntryFromBeforeTheLockWasMadeDelaysNoLocker(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := castest.NewMemory()
 		_, err := server.Commit(t.Context(), casstore.Txn{Then: []casstore.Op{
@@ -115,7 +115,7 @@ func (s *behindTime) Commit(ctx context.Context, txn casstore.Txn) (casstore.Ans
 	return answer, err
 }
 
-// A release that finds nobody in line deletes the lock.
+// A release that finds no locker in line deletes the lock.
 func TestALockerThatComesWhileTheLineIsListedIsCalled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		memory := castest.NewMemory()
@@ -145,8 +145,8 @@ func TestALockerThatComesWhileTheLineIsListedIsCalled(t *testing.T) {
 	})
 }
 
-// Many processes hand a lock on by offers. One dies in line, with its locks: the others have the lock after the time
-// of an offer, and those that died with it delay them no more.
+// Processes that take offers die in line. The others have the lock after the time of one offer, however many have
+// died.
 func TestTheDeadInLineDelayTheOthersByOneOffer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := castest.NewMemory()

@@ -18,7 +18,7 @@ type caller struct {
 	named int64 // an offer that the next request names
 }
 
-// waiter is the name of the process in line: without a patience, with one, or one that takes offers.
+// waiter is the name of the process in line: without a patience, with it, or taking offers.
 func (p *process) waiter(kind driver.Kind) driver.Waiter {
 	switch p.style {
 	case 0:

@@ -65,7 +65,7 @@ func (h *history) judge() judged {
 	defer h.mu.Unlock()
 	j := judged{holds: len(h.holds)}
 	slices.SortFunc(h.holds, func(a, b held) int { return cmp.Compare(a.from, b.from) })
-	open := map[string][]held{} // by key: those that go on
+	open := map[string][]held{} // by key: the holds that go on
 	highest, exclusive := map[string]int64{}, map[string]int64{}
 	for _, one := range h.holds {
 		if one.lost {
