@@ -342,9 +342,16 @@ func (c *claim) enter(v *view, txn Txn, refused driver.Reply) (reply driver.Repl
 	c.beats = v.beats()
 	txn.Then = append(txn.Then, c.beat(whole(c.ask.TTL))...) // a sweep finds the locker by it
 	txn.Read, txn.Else = c.reads(), c.reads()
+	tick := slices.IndexFunc(txn.Then, func(op Op) bool { return op.Name == txn.Else[1] })
+	if tick >= 0 {
+		txn.Read = slices.Delete(txn.Read, 1, 2) // it is known
+	}
 	answer, received, again, err := c.send(txn)
 	if err != nil {
 		return reply, again, err
+	}
+	if answer.Done && tick >= 0 {
+		answer.Read = slices.Insert(answer.Read, 1, Entry{Name: txn.Else[1], Value: c.process, Revision: answer.Written[tick]})
 	}
 	c.learn(answer.Read, received)
 	if !answer.Done {

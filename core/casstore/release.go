@@ -123,9 +123,7 @@ func (p *parting) giveUp() (waiting driver.Waiters, again bool, err error) {
 	if p.ask.Waiter != "" {
 		p.lists(p.ask.Key, p.ask.Waiter, true)
 	}
-	if txn.Else = v.looksAt(txn); notices.Announced && !writes(txn, txn.Else[1]) {
-		txn.Read = txn.Else[1:2] // shows whether other lockers have come
-	}
+	txn.Else = v.looksAt(txn)
 	answer, received, again, err := p.send(txn)
 	if err != nil {
 		return "", p.barely(err) || again, err
@@ -135,9 +133,7 @@ func (p *parting) giveUp() (waiting driver.Waiters, again bool, err error) {
 		return "", again, err
 	}
 	p.voided(answer)
-	if now := p.noteWritten(v, txn, answer, received); len(txn.Read) > 0 {
-		waiting = now
-	}
+	p.noteWritten(v, txn, answer, received)
 	if p.void {
 		return waiting, false, p.why // the lock is free, but a late transaction could take it
 	}

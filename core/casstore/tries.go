@@ -111,15 +111,23 @@ func (t *tries) send(txn Txn) (answer Answer, received time.Time, again bool, er
 // list may be of an earlier moment than the other entries of an answer.
 func (t *tries) list(key string, before found) (at found, received time.Time, again bool, err error) {
 	names := t.store.names
-	answer, received, again, err := t.send(Txn{
-		Read: []string{names.lock(key), names.line(key)}, List: []Range{{Prefix: names.waits(key, "")}},
-	})
-	if err != nil {
-		return before, received, again, err
+	// Without a limit a server would list again until all entries are of one moment.
+	txn := Txn{Read: []string{names.lock(key), names.line(key)}, List: []Range{{Prefix: names.waits(key, ""), Limit: page}}}
+	for at.come = []Entry{}; ; txn.Read = nil {
+		answer, now, again, err := t.send(txn)
+		if err != nil {
+			return before, received, again, err
+		}
+		if len(txn.Read) > 0 {
+			at.lock, at.line, received = answer.Read[0], answer.Read[1], now
+		}
+		if at.come = append(at.come, answer.Lists[0]...); len(answer.Lists[0]) < page {
+			break
+		}
+		txn.List[0].After = at.come[len(at.come)-1].Name
 	}
 	number := before.line.Revision.Number
-	at = found{lock: answer.Read[0], line: answer.Read[1], come: append([]Entry{}, answer.Lists[0]...), upTo: number*perRevision + 1}
-	at.full = at.line.Revision.Number == number
+	at.full, at.upTo = at.line.Revision.Number == number, number*perRevision+1
 	return at, received, false, nil
 }
 

@@ -114,7 +114,7 @@ func (c *change) round() (again bool, err error) {
 
 // noteWritten notes the entries that a transaction has written, and has the next lockers called if the first does
 // not come.
-func (s *Store) noteWritten(v *view, txn Txn, answer Answer, received time.Time) (waiting driver.Waiters) {
+func (s *Store) noteWritten(v *view, txn Txn, answer Answer, received time.Time) {
 	now := s.came(v.key, v.at, txn, answer)
 	for i, op := range txn.Then {
 		e := Entry{Name: op.Name, Value: op.Value, Revision: answer.Written[i]}
@@ -125,16 +125,13 @@ func (s *Store) noteWritten(v *view, txn Txn, answer Answer, received time.Time)
 			now.line = e
 		}
 	}
-	if len(txn.Read) > 0 { // the line
-		now.line = answer.Read[0]
-	}
 	if now.line.Revision != v.at.line.Revision {
 		now.full = false
 	}
 	s.wroteLock(v.key, now, v, v.holds, received)
 	next, err := s.open(v.key, now, time.Time{})
 	if err != nil {
-		return ""
+		return
 	}
 	if void := v.at.come; !now.lock.There() && len(void) > batch {
 		s.background(func() { s.clear(void[batch:]) })
@@ -142,7 +139,6 @@ func (s *Store) noteWritten(v *view, txn Txn, answer Answer, received time.Time)
 	if now.lock != v.at.lock && next.rec.Reserved(next.now) {
 		s.guard(next, 1)
 	}
-	return next.rec.Waiting()
 }
 
 // clear deletes void entries of lockers that were left when a transaction had no room for more. If it fails, they
