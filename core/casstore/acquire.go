@@ -239,6 +239,9 @@ func (c *claim) look() (reply driver.Reply, again bool, err error) {
 		v.rec.SetWaiting(before)
 		reply.Listed = false
 	}
+	if !reply.Granted {
+		want = held{}
+	}
 	txn := v.write(notices, want, !reply.Granted)
 	switch {
 	case v.unsure:

@@ -2,6 +2,7 @@ package casstore_test
 
 import (
 	"context"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -80,5 +81,67 @@ func TestBeatsThatNoLockNeedsGo(t *testing.T) {
 		if n := len(named(server, "/:beat/")); n != before-1 {
 			t.Errorf("%d beats of %d after the Close of a store without locks; want one less", n, before)
 		}
+	})
+}
+
+// Readers of four processes come all the time. A writer waits for the readers that are there, and for readers that were
+// in line before it.
+func TestAWriterWaitsForTwoRoundsOfReadersAtMost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const reads, round = 50 * time.Millisecond, 100 * time.Millisecond // a caller can join a hold of its process at its end
+		server := castest.NewMemory()
+		ctx, stop := context.WithCancel(t.Context())
+		var all sync.WaitGroup
+		for i := range 4 {
+			reader := start(t, server)
+			for n := range 3 {
+				all.Go(func() {
+					time.Sleep(time.Duration(3*i+n) * 4 * time.Millisecond)
+					for ctx.Err() == nil {
+						_ = reader.Do(ctx, "k", func(context.Context) error {
+							time.Sleep(reads)
+							return nil
+						}, core.Shared())
+					}
+				})
+			}
+		}
+		writer, longest := start(t, server), time.Duration(0)
+		for range 20 {
+			time.Sleep(200 * time.Millisecond)
+			began := time.Now()
+			lease := writer.lock(t, "k")
+			longest = max(longest, time.Since(began))
+			_ = lease.Release(t.Context())
+		}
+		stop()
+		all.Wait()
+		t.Logf("the longest wait of 20: %v", longest)
+		if longest > 2*round+20*time.Millisecond {
+			t.Errorf("a writer waited %v beside rounds of %v; want two rounds and 20 ms at most", longest, round)
+		}
+	})
+}
+
+// A thousand callers of a process share one hold. When the process dies, the hold ends with its lease.
+func TestAThousandSharersAreOneHoldWhichEndsWithTheProcess(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const lease = 10 * time.Second
+		server := castest.NewMemory()
+		dies, other := start(t, server, core.Unlisted()), start(t, server)
+		before := server.Commits()
+		for range 1000 {
+			dies.lock(t, "k", core.Shared(), core.Watchdog(lease))
+		}
+		if n := server.Commits() - before; n > 2 {
+			t.Errorf("%d transactions for 1,000 callers that share a lock; want 2 at most", n)
+		}
+		dies.cut.Store(true)
+		began := time.Now()
+		_ = other.lock(t, "k", core.Watchdog(lease)).Release(t.Context())
+		if took := time.Since(began); took > lease+lease/10 {
+			t.Errorf("the lock of a process that died was free after %v; want one lease of %v, and a tenth of it", took, lease)
+		}
+		dies.cut.Store(false)
 	})
 }

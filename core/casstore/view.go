@@ -3,6 +3,7 @@ package casstore
 import (
 	"encoding/json"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -26,7 +27,8 @@ type view struct {
 	was   string // the text of the record
 	own   string // the id of the locker that asks, or leaves
 
-	unsure bool // a transaction that was made needs more of the line than is known: it is not to be sent
+	ordered bool // the order of the line decides about a grant
+	unsure  bool // a transaction that was made needs more of the line than is known: it is not to be sent
 }
 
 // open makes a view of a key that was found so when an answer was received. Where received is zero, it
@@ -59,7 +61,7 @@ func (s *Store) open(key string, at found, received time.Time) (*view, error) {
 		}
 	}
 	v.rec.Shift(v.base.Sub(written))
-	v.was = v.text(v.base)
+	v.was, v.ordered = v.text(v.base), v.rec.Ordered(v.now)
 	for _, h := range v.holds {
 		first := since[h.Owner]
 		if first.IsZero() {
@@ -101,6 +103,25 @@ func (v *view) listed(waiter driver.Waiter) bool {
 // waits reports whether lockers wait in line.
 func (v *view) waits() bool { return len(v.line.since(v.gone)) > 0 }
 
+// knows reports whether all lockers up to a number are known.
+func (v *view) knows(number int64) bool { return v.at.full || number <= v.at.upTo }
+
+// numberOf is the number of a locker in line, or a greater one than all if it is not there.
+func (v *view) numberOf(id string) int64 {
+	if line := v.line.since(v.gone); find(line, id) >= 0 {
+		return line[find(line, id)].Number
+	}
+	return math.MaxInt64
+}
+
+// firstNumber is the number of the first locker in line, or a greater one than all.
+func (v *view) firstNumber() int64 {
+	if line := v.line.since(v.gone); len(line) > 0 {
+		return line[0].Number
+	}
+	return math.MaxInt64
+}
+
 // write returns the transaction that writes the changes of a rule; without operations if there is
 // nothing to write. The first operation is the lock's, if that has changed. comes is the holder that a
 // grant adds. Where only a locker has come, and lineAlone is set, the transaction compares nothing, and so holds
@@ -130,7 +151,8 @@ func (v *view) write(n keystate.Notices, comes held, lineAlone bool) (txn Txn) {
 	// only as it is.
 	others := slices.ContainsFunc(o.all, func(w listed) bool { return w.Name.ID() != v.own })
 	alone := ended || o.whole || !unchanged && v.rec.Free() && (!others || !v.rec.Reserved(v.now)) || n.Freed && !n.Announced
-	v.unsure = alone && !v.at.full || o.gone > v.gone && o.gone > v.at.upTo && !v.at.full
+	v.unsure = alone && !v.at.full || o.gone > v.gone && !v.knows(o.gone) ||
+		n.Announced && !v.knows(v.firstNumber()) || comes.Owner != "" && v.ordered && !v.knows(v.numberOf(v.own))
 	switch {
 	case unchanged && len(o.ops) == 0:
 		txn.If = nil

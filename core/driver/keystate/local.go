@@ -81,6 +81,10 @@ func (r *Record) Owners() (owners []string) {
 // Reserved reports whether the lock is free, and kept for the first of the lockers that wait.
 func (r *Record) Reserved(now time.Time) bool { return r.reserved.stands(now) }
 
+// Ordered reports whether the order of the lockers that wait decides about a grant: the lock is kept for the first of
+// them, or one that wants the lock keeps new places out.
+func (r *Record) Ordered(now time.Time) bool { return r.reserved.stands(now) || now.Before(r.barrier) }
+
 // Idle reports whether the record says nothing but the last token: a store may forget it then if its
 // tokens grow all the same.
 func (r *Record) Idle(now time.Time) bool {
