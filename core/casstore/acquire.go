@@ -283,7 +283,10 @@ func (c *claim) take(v *view, txn Txn, want held, granted driver.Reply) (reply d
 		return reply, again, err
 	case !answer.Done:
 		c.sawVoid(c.void, answer.Read[len(answer.Read)-1].Revision)
-		c.learn(answer.Read, received)
+		if c.learn(answer.Read, received); v.stale(answer) {
+			again, err = c.list()
+			return reply, again || err == nil, err
+		}
 		return reply, true, nil
 	}
 	c.at = c.came(c.ask.Key, v.at, txn, answer)

@@ -25,12 +25,17 @@ type call struct {
 	Lock string `json:"lock,omitempty"`
 	At   int64  `json:"at,omitempty"`
 	Age  int64  `json:"age,omitempty"`
-	// Line is the beginning of the line, as the calling process knew it.
-	Line []listed `json:"line,omitempty"`
+	// Line is the beginning of the line, as the calling process knew it, and InOne the number of the entry with all
+	// lockers: zero if there is none, [thisCall] if the same transaction has written it.
+	Line  []listed `json:"line,omitempty"`
+	InOne int64    `json:"one,omitempty"`
 	// Offer is the token of an offer to the locker ([driver.Offer]); zero: it is none. Contended belongs to it.
 	Offer     int64 `json:"offer,omitempty"`
 	Contended bool  `json:"contended,omitempty"`
 }
+
+// thisCall stands for the number of the call, which is not known when the call is written.
+const thisCall = -1
 
 // queue is where this process waits for a key.
 type queue struct {
@@ -118,7 +123,14 @@ func (s *Store) calledWith(key string, at Entry, c call) found {
 	}
 	now.lock = Entry{Name: s.names.lock(key), Value: c.Lock, Revision: Revision{Number: number, Version: AnyVersion}}
 	if n := len(c.Line); n > 0 {
-		now.come, now.full, now.upTo = s.names.entries(key, c.Line), false, c.Line[n-1].Number
+		now.come, now.full, now.upTo, now.all = s.names.entries(key, c.Line), false, c.Line[n-1].Number, Revision{}
+		switch c.InOne {
+		case 0:
+		case thisCall:
+			now.all = Revision{Number: at.Revision.Number, Version: AnyVersion}
+		default:
+			now.all = Revision{Number: c.InOne, Version: AnyVersion}
+		}
 	}
 	return now
 }

@@ -146,7 +146,7 @@ func (v *view) reorder() (o order) {
 		o.all[i].Number, o.all[i].apart = first+int64(i), false
 	}
 	text, _ := json.Marshal(line{UpTo: first - 1, All: o.all}) // it never fails for such a type
-	o.ops = []Op{{Name: v.names.waits(v.key, "") + allPart, Value: string(text)}}
+	o.ops = []Op{{Name: v.names.inOne(v.key), Value: string(text)}}
 	return o
 }
 

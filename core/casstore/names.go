@@ -42,6 +42,9 @@ func (l layout) waits(key, id string) string {
 	return l.line(key) + "/" + id
 }
 
+// inOne is the name of the entry with all lockers of a line.
+func (l layout) inOne(key string) string { return l.waits(key, "") + allPart }
+
 func (l layout) held(key, owner string) string { return l.key(key) + "held/" + escape(owner) }
 
 // key is the beginning of the names of all entries of a key.

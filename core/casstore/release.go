@@ -129,7 +129,9 @@ func (p *parting) giveUp() (waiting driver.Waiters, again bool, err error) {
 		return "", p.barely(err) || again, err
 	}
 	if !answer.Done {
-		again, err = p.look(v.learn(txn, answer, received))
+		if again, err = p.look(v.learn(txn, answer, received)); again && v.stale(answer) {
+			again, err = p.list()
+		}
 		return "", again, err
 	}
 	p.voided(answer)

@@ -156,6 +156,10 @@ func (s *Store) lengthen(ctx context.Context, r renewal, done func(i int, conten
 			return
 		}
 		// Others have written it, or an earlier renewal of unknown outcome was executed.
+		if err := s.relist(ctx, r.hold); err != nil {
+			done(r.index, false, err)
+			return
+		}
 	}
 }
 

@@ -37,10 +37,11 @@ type sighting struct {
 // found has the entries of a key in an answer.
 type found struct {
 	lock Entry
-	line Entry   // that is written whenever a locker comes
-	come []Entry // the lockers that are known; it is not changed any more
-	full bool    // these are all
-	upTo int64   // or else all up to this number
+	line Entry    // that is written whenever a locker comes
+	come []Entry  // the lockers that are known; it is not changed any more
+	all  Revision // of the entry with all lockers of the line, as it was when they were listed
+	full bool     // these are all
+	upTo int64    // or else all up to this number
 }
 
 // sightings are the last known entries of other processes. A lock is theirs for as long as
@@ -95,8 +96,8 @@ func (s *Store) known(key string, at found) found {
 		return at
 	}
 	last := s.lastSeen(key)
-	if at.come, at.upTo = last.come, last.upTo; !at.line.There() {
-		at.come, at.full = nil, true
+	if at.come, at.all, at.upTo = last.come, last.all, last.upTo; !at.line.There() {
+		at.come, at.all, at.full = nil, Revision{}, true
 	} else if last.full {
 		at.full, at.upTo = last.line.Revision == at.line.Revision, last.line.Revision.Number*perRevision+1
 	}
@@ -113,6 +114,9 @@ func (s *Store) came(key string, at found, txn Txn, answer Answer) found {
 		at.come = slices.DeleteFunc(slices.Clone(at.come), func(e Entry) bool { return e.Name == op.Name })
 		if !op.Delete {
 			at.come = append(at.come, Entry{Name: op.Name, Value: op.Value, Revision: answer.Written[i]})
+		}
+		if strings.HasSuffix(op.Name, "/"+allPart) {
+			at.all = answer.Written[i]
 		}
 	}
 	return at

@@ -126,6 +126,11 @@ func (t *tries) list(key string, before found) (at found, received time.Time, ag
 		}
 		txn.List[0].After = at.come[len(at.come)-1].Name
 	}
+	for _, e := range at.come {
+		if e.Name == names.inOne(key) {
+			at.all = e.Revision
+		}
+	}
 	number := before.line.Revision.Number
 	at.full, at.upTo = at.line.Revision.Number == number, number*perRevision+1
 	return at, received, false, nil

@@ -108,7 +108,10 @@ func (c *change) round() (again bool, err error) {
 		c.noteWritten(v, txn, answer, received)
 		return false, nil
 	}
-	c.at, c.received = v.learn(txn, answer, received), received
+	if c.at, c.received = v.learn(txn, answer, received), received; v.stale(answer) {
+		c.at, c.received, again, err = c.list(c.key, c.at)
+		return again || err == nil, err
+	}
 	return true, nil
 }
 

@@ -163,6 +163,9 @@ func (v *view) write(n keystate.Notices, comes held, lineAlone bool) (txn Txn) {
 	}
 	if alone {
 		txn.If = append(txn.If, Condition{tick, v.at.line.Revision})
+	} else if o.gone > v.gone || find(v.line.since(v.gone), v.own) >= 0 && find(o.all, v.own) < 0 {
+		// Whoever has gone must not be in a line that another process has written since.
+		txn.If = append(txn.If, Condition{v.names.inOne(v.key), v.at.all})
 	}
 	switch {
 	case unchanged:
@@ -209,6 +212,11 @@ func (v *view) looksAt(txn Txn) []string {
 		}
 	}
 	return names
+}
+
+// stale reports whether the line was written since it was listed, as an answer shows: then it has to be listed again.
+func (v *view) stale(answer Answer) bool {
+	return len(v.at.come) > 0 && answer.Read[1].Revision.Number != v.at.line.Revision.Number
 }
 
 // learn takes these entries out of an answer.
@@ -292,6 +300,10 @@ func (v *view) calls(n keystate.Notices, now order, first Op) (ops []Op) {
 		c.To, c.Next, c.Now = append(c.To, name), n.Signal.Next, n.Signal.Now
 		if first.Name == v.names.lock(v.key) {
 			c.Lock = first.Value // empty for a lock that is deleted
+		}
+		c.InOne = v.at.all.Number
+		if now.whole {
+			c.InOne = thisCall
 		}
 		if c.Line = now.part(); n.To == name.ID() {
 			c.Next, c.Offer, c.Contended = names(c.Line), n.Offer.Token, n.Offer.Contended
