@@ -2,6 +2,7 @@ package casstore_test
 
 import (
 	"context"
+	"math/rand/v2"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -88,7 +89,7 @@ func TestBeatsThatNoLockNeedsGo(t *testing.T) {
 // in line before it.
 func TestAWriterWaitsForTwoRoundsOfReadersAtMost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		const reads = 50 * time.Millisecond
+		const reads, rounds = 50 * time.Millisecond, 3 * seeds / 5
 		server := castest.NewMemory()
 		ctx, stop := context.WithCancel(t.Context())
 		var all sync.WaitGroup
@@ -107,8 +108,8 @@ func TestAWriterWaitsForTwoRoundsOfReadersAtMost(t *testing.T) {
 			}
 		}
 		writer, longest := start(t, server), time.Duration(0)
-		for range 20 {
-			time.Sleep(200 * time.Millisecond)
+		for range rounds {
+			time.Sleep(200*time.Millisecond + rand.N(reads))
 			began := time.Now()
 			lease := writer.lock(t, "k")
 			longest = max(longest, time.Since(began))
@@ -116,7 +117,7 @@ func TestAWriterWaitsForTwoRoundsOfReadersAtMost(t *testing.T) {
 		}
 		stop()
 		all.Wait()
-		t.Logf("the longest wait of 20: %v", longest)
+		t.Logf("the longest wait of %d: %v", rounds, longest)
 		if longest > 2*reads+20*time.Millisecond {
 			t.Errorf("a writer waited %v beside reads of %v; want two rounds and 20 ms at most", longest, reads)
 		}
