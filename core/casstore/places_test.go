@@ -89,7 +89,7 @@ func TestBeatsThatNoLockNeedsGo(t *testing.T) {
 // in line before it.
 func TestAWriterWaitsForTwoRoundsOfReadersAtMost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		const reads, rounds = 50 * time.Millisecond, 3 * seeds / 5
+		const reads, trip, rounds = 50 * time.Millisecond, 2 * time.Millisecond, 3 * seeds / 5
 		server := castest.NewMemory()
 		ctx, stop := context.WithCancel(t.Context())
 		var all sync.WaitGroup
@@ -118,8 +118,8 @@ func TestAWriterWaitsForTwoRoundsOfReadersAtMost(t *testing.T) {
 		stop()
 		all.Wait()
 		t.Logf("the longest wait of %d: %v", rounds, longest)
-		if longest > 2*reads+20*time.Millisecond {
-			t.Errorf("a writer waited %v beside reads of %v; want two rounds and 20 ms at most", longest, reads)
+		if longest > 2*reads+20*trip { // transactions of readers and the writer collide
+			t.Errorf("a writer waited %v beside reads of %v; want two rounds and 20 round trips at most", longest, reads)
 		}
 	})
 }
