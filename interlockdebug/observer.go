@@ -35,14 +35,19 @@ type Observer struct {
 // NewObserver returns an [Observer] that has seen nothing.
 func NewObserver() *Observer { return &Observer{rules: map[string]*rule{}} }
 
-// rule has the counts of one rule.
-type rule struct {
+// tally counts the events of a rule.
+type tally struct {
 	granted, reentered, contended, handedOver int64
 	renewed, renewalsFailed                   int64
 	rejected, bypassed                        int64
-	waiting, holding                          int
-	refused, lost, decided                    map[string]int64
-	wait, hold                                histogram
+}
+
+// rule has the counts of one rule.
+type rule struct {
+	tally
+	waiting, holding       int
+	refused, lost, decided map[string]int64
+	wait, hold             histogram
 }
 
 // call is one observation of a lock: an acquisition, and the lease that it yields.

@@ -71,6 +71,12 @@ func pending(ctx context.Context) error {
 	return fmt.Errorf("%w: %w", driver.ErrPending, errLate)
 }
 
+// standbys are the synchronous standbys of a server.
+type standbys struct {
+	standby     bool   // there are some
+	synchronous string // the setting
+}
+
 // row is what a claim finds.
 type row struct {
 	granted             sql.NullInt64
@@ -81,8 +87,7 @@ type row struct {
 	response            []byte
 	ticket              bool           // it is the request's
 	heldBy              sql.NullString // the ticket
-	standby             bool           // there are synchronous standbys
-	synchronous         string
+	standbys
 }
 
 // claim makes a claim, and tries again as long as there is time.

@@ -31,6 +31,32 @@ const (
 	roundSlack = 50 * time.Millisecond
 )
 
+// course is how an election went so far. It is of the goroutine that runs the rounds.
+type course struct {
+	rounds int
+	chases int // higher ballots in a row
+	lags   int
+	fails  int    // rounds in a row that too few nodes answered
+	doubts int    // rounds in a row with an owner that may have had a majority
+	rival  string // that owner
+	pause  time.Duration
+	// longest is the time from the first proposal of a round until its verdict, of
+	// the slowest round so far.
+	longest time.Duration
+}
+
+// present is the round under way. The mutex of the election guards it.
+type present struct {
+	round  int
+	ballot int64
+	sent   time.Time     // before the first proposal of the round left
+	budget time.Duration // of a node for its vote in the round
+	// bound is how long the round lasts at most: the budget. Before a majority can be
+	// proposed to, it is the time to meet the nodes. That is no part of a lease: the next
+	// round has the first votes that can win.
+	bound time.Duration
+}
+
 // election is one Acquire: rounds of proposals to all nodes, until a majority has
 // granted one or it is known that none will.
 //
@@ -45,28 +71,11 @@ type election struct {
 	store *Store
 	ask   driver.AcquireRequest
 
-	// Of the goroutine that runs the rounds.
-	rounds int
-	chases int // higher ballots in a row
-	lags   int
-	fails  int    // rounds in a row that too few nodes answered
-	doubts int    // rounds in a row with an owner that may have had a majority
-	rival  string // that owner
-	pause  time.Duration
-	// longest is the time from the first proposal of a round until its verdict, of
-	// the slowest round so far.
-	longest time.Duration
+	course
 
-	mu     sync.Mutex
-	nodes  []part
-	round  int
-	ballot int64
-	sent   time.Time     // before the first proposal of the round left
-	budget time.Duration // of a node for its vote in the round
-	// bound is how long the round lasts at most: the budget. Before a majority can be
-	// proposed to, it is the time to meet the nodes. That is no part of a lease: the next
-	// round has the first votes that can win.
-	bound  time.Duration
+	mu    sync.Mutex
+	nodes []part
+	present
 	least  int64 // the highest token that any node has told
 	phase  phase
 	voted  bool          // a node has granted a proposal, or may do so yet
@@ -126,7 +135,7 @@ func (s *Store) Acquire(ctx context.Context, ask driver.AcquireRequest) (driver.
 	}
 	s.start()
 	e := &election{
-		store: s, ask: ask, pause: minSplit,
+		store: s, ask: ask, course: course{pause: minSplit},
 		nodes: make([]part, len(s.nodes)), poke: make(chan struct{}, 1),
 	}
 	for {

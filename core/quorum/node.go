@@ -48,6 +48,23 @@ type server interface {
 	Close() error
 }
 
+// owing is what a node has to be given up at. The mutex of the node guards it.
+type owing struct {
+	debts    map[string]*debt // by owner
+	sweeping bool             // some are being settled
+	more     bool             // one was added meanwhile
+	pause    time.Duration    // after the last ones; zero: the node answered
+}
+
+// nodeClock is what is known of the clock of a node.
+type nodeClock struct {
+	// offset is the node's clock in µs less the time since the store's epoch; zero while
+	// unknown. It is too low by no more than lag, in µs: the answer that told the clock
+	// took as long as that.
+	offset, lag atomic.Int64
+	clocks      logs.Throttle // lines about a clock that is wrong
+}
+
 // node is a server and its condition. It keeps a node that is slow, paused or cut off
 // from delaying the others: requests to it do not pile up, and no caller waits for it
 // unless its vote is needed.
@@ -59,11 +76,7 @@ type node struct {
 	index  int
 	name   string
 
-	// offset is the node's clock in µs less the time since the store's epoch; zero while
-	// unknown. It is too low by no more than lag, in µs: the answer that told the clock
-	// took as long as that.
-	offset, lag atomic.Int64
-	clocks      logs.Throttle // lines about a clock that is wrong
+	nodeClock
 
 	// trip is how long an answer of the node took lately, in ns; zero before the first.
 	trip atomic.Int64
@@ -80,10 +93,7 @@ type node struct {
 	failing time.Time // since when; zero after an answer
 	suspect bool
 
-	debts    map[string]*debt // by owner
-	sweeping bool             // some are being settled
-	more     bool             // one was added meanwhile
-	pause    time.Duration    // after the last ones; zero: the node answered
+	owing
 }
 
 // kind is what a request is for. Withdrawals are tried for longer, and must not

@@ -18,7 +18,7 @@ func TestTheModuleStaysAsSmallAsItIs(t *testing.T) {
 	}{
 		{"shipping lines of code", c.Shipping, 36_100}, // 30,000
 		{"lines of tests and support", c.Support, 75_000},
-		{"structs with 15 and more fields", len(c.Wide), 19}, // 14
+		{"structs with 15 and more fields", len(c.Wide), 14},
 		{"fields of lock.acquisition", c.Acquisition, 8},
 		{"percent of the calls in package lock that run back", int(c.backward()), 15},
 		{"interfaces of core/driver", len(c.Interfaces), 4},

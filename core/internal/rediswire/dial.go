@@ -23,6 +23,17 @@ const (
 
 type dialFunc = func(ctx context.Context, network, addr string) (net.Conn, error)
 
+// masters are the answers of sentinels. The mutex of the dialer guards them.
+type masters struct {
+	addrs     []string // of the last answer, sorted; nil before the first
+	former    []string // addresses that are dialed no more
+	epoch     int      // how many times the masters changed, or may have
+	dials     int      // that have begun
+	following bool     // whether masters are being asked for
+	asked     int      // questions for the masters
+	answered  int      // the latest of them that has an answer
+}
+
 // dialer makes the connections of a store with the Dialer of the user's client, and
 // does what neither that nor go-redis does:
 //
@@ -42,19 +53,13 @@ type dialer struct {
 	ctx    context.Context // ends when the store is closed
 	cancel context.CancelFunc
 
-	mu        sync.Mutex
-	open      map[*conn]struct{}
-	dialing   map[string]int // calls of the user's Dialer, by address
-	severed   time.Time      // when an answer of a server last had all connections closed
-	masters   []string       // of the last answer, sorted; nil before the first
-	former    []string       // addresses that are dialed no more
-	epoch     int            // how many times the masters changed, or may have
-	dials     int            // that have begun
-	following bool           // whether masters are being asked for
-	asked     int            // questions for the masters
-	answered  int            // the latest of them that has an answer
-	left      time.Time      // when a sentinel that hung was last left
-	leaving   bool           // it is being left
+	mu      sync.Mutex
+	open    map[*conn]struct{}
+	dialing map[string]int // calls of the user's Dialer, by address
+	severed time.Time      // when an answer of a server last had all connections closed
+	masters
+	left    time.Time // when a sentinel that hung was last left
+	leaving bool      // it is being left
 
 	warned atomic.Bool
 }

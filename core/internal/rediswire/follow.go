@@ -48,7 +48,7 @@ type follow struct {
 // start begins to follow the masters, and returns when they are known.
 func (d *dialer) start() error {
 	d.mu.Lock()
-	known, following := d.masters != nil, d.following
+	known, following := d.addrs != nil, d.following
 	d.following = true
 	d.mu.Unlock()
 	if !following {
@@ -104,7 +104,7 @@ func (d *dialer) ask() error {
 // the first answer the client has no present sentinel.
 func (d *dialer) leaveSentinel() {
 	d.mu.Lock()
-	due := d.follow.leave != nil && d.masters != nil && !d.leaving && time.Since(d.left) >= leaveEvery && d.ctx.Err() == nil
+	due := d.follow.leave != nil && d.addrs != nil && !d.leaving && time.Since(d.left) >= leaveEvery && d.ctx.Err() == nil
 	d.leaving = d.leaving || due
 	d.mu.Unlock()
 	if !due {
@@ -122,7 +122,7 @@ func (d *dialer) learn(question int, masters []string) {
 	slices.Sort(masters)
 	masters = slices.Compact(masters)
 	d.mu.Lock()
-	before := d.masters
+	before := d.addrs
 	if question < d.answered || len(masters) == 0 {
 		d.mu.Unlock() // of before the last failover, perhaps
 		return
@@ -132,7 +132,7 @@ func (d *dialer) learn(question int, masters []string) {
 		d.mu.Unlock()
 		return
 	}
-	d.masters = masters
+	d.addrs = masters
 	if before == nil {
 		d.mu.Unlock()
 		return
