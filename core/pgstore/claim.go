@@ -33,6 +33,9 @@ func (s *Store) Claim(ctx context.Context, ask record.ClaimRequest) (record.Clai
 		c := claiming{err: driver.ErrNotReady}
 		if !gone {
 			c.reply, c.err = s.claim(ctx, ask)
+			if c.err == nil && c.reply.State == record.StateCompleted && c.reply.Response == "" {
+				c.err = record.ErrDamaged
+			}
 		}
 		select {
 		case done <- c:
@@ -120,32 +123,33 @@ func (s *Store) claim(ctx context.Context, ask record.ClaimRequest) (record.Clai
 					return err
 				}
 			}
-			if r.unconfirmed(rep.State, ask) {
-				if there, err := s.confirm(ctx, q, ask.ID); err != nil {
-					return err
-				} else if !there {
-					continue
-				}
+			if done, err := s.complete(ctx, q, ask, &r, &rep); done || err != nil {
+				return err
 			}
-			switch rep.State {
-			case 0:
-				continue
-			case record.StateGranted: // now, or before to the same token
-				rep.Generation = max(r.granted.Int64, r.generation.Int64)
-			case record.StateInFlight:
-				rep.Left, rep.Response = time.Duration(r.left.Int64)*time.Microsecond, string(r.response)
-			case record.StateCompleted:
-				rep.Response = string(r.response)
-			}
-			return nil
 		}
 		return errChanging
 	})
 	rep.Ambiguous = ambiguous
-	if err == nil && rep.State == record.StateCompleted && rep.Response == "" {
-		err = record.ErrDamaged
-	}
 	return rep, err
+}
+
+// complete completes the reply for a row with the state of the reply. It reports false if the row
+// has changed meanwhile, and must be read again.
+func (s *Store) complete(ctx context.Context, q querier, ask record.ClaimRequest, r *row, rep *record.ClaimReply) (bool, error) {
+	if r.unconfirmed(rep.State, ask) {
+		if there, err := s.confirm(ctx, q, ask.ID); err != nil || !there {
+			return false, err
+		}
+	}
+	switch rep.State {
+	case record.StateGranted: // now, or before to the same token
+		rep.Generation = max(r.granted.Int64, r.generation.Int64)
+	case record.StateInFlight:
+		rep.Left, rep.Response = time.Duration(r.left.Int64)*time.Microsecond, string(r.response)
+	case record.StateCompleted:
+		rep.Response = string(r.response)
+	}
+	return rep.State != 0, nil
 }
 
 // found is the state of a record for a claim; zero if the row was changed between the

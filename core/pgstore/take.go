@@ -17,31 +17,13 @@ func (s *Store) take(ctx context.Context, ask record.ClaimRequest) (record.Claim
 				return err
 			}
 			rep.State = r.foundWith(ask)
-			if r.unconfirmed(rep.State, ask) {
-				if there, err := s.confirm(ctx, q, ask.ID); err != nil {
-					return err
-				} else if !there {
-					continue
-				}
+			if done, err := s.complete(ctx, q, ask, &r, &rep); done || err != nil {
+				return err
 			}
-			switch rep.State {
-			case 0:
-				continue
-			case record.StateGranted:
-				rep.Generation = max(r.granted.Int64, r.generation.Int64)
-			case record.StateInFlight:
-				rep.Left, rep.Response = time.Duration(r.left.Int64)*time.Microsecond, string(r.response)
-			case record.StateCompleted:
-				rep.Response = string(r.response)
-			}
-			return nil
 		}
 		return errChanging
 	})
 	rep.Ambiguous = ambiguous && !ask.Look
-	if err == nil && rep.State == record.StateCompleted && rep.Response == "" {
-		err = record.ErrDamaged
-	}
 	return rep, err
 }
 
