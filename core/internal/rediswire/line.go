@@ -3,7 +3,6 @@ package rediswire
 import (
 	"context"
 	_ "embed"
-	"errors"
 	"strconv"
 	"time"
 
@@ -77,11 +76,7 @@ func (s *Store) Stand(ctx context.Context, ask driver.AcquireRequest) (driver.Re
 func (r *lineRequest) reply() (driver.Reply, error) {
 	rep := driver.Reply{Sent: r.Sent, Ambiguous: r.Ambiguous}
 	if r.Err != nil {
-		err := Wrap(r.Err)
-		if errors.Is(err, driver.ErrKeyOccupied) {
-			r.store.sayOccupied(r.ask.Key)
-		}
-		return rep, err
+		return rep, r.failure(r.ask.Key)
 	}
 	list, _ := r.Val.([]any)
 	n := numbers(list)

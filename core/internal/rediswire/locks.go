@@ -126,11 +126,7 @@ func Pending(ctx context.Context) error {
 func (r *acquire) reply() (driver.Reply, error) {
 	rep := driver.Reply{Sent: r.Sent, Ambiguous: r.Ambiguous}
 	if r.Err != nil {
-		err := Wrap(r.Err)
-		if errors.Is(err, driver.ErrKeyOccupied) {
-			r.store.sayOccupied(r.ask.Key)
-		}
-		return rep, err
+		return rep, r.failure(r.ask.Key)
 	}
 	list, isList := r.Val.([]any)
 	token, granted := r.Val.(int64)
@@ -183,13 +179,15 @@ func (r *acquire) refused(list []any, rep *driver.Reply) bool {
 // caller still waits: its barrier is shorter.
 const longest = 1500 * time.Millisecond
 
-// sayOccupied logs, at most once a minute, that a lock's key holds a value that is no
-// lock. The condition ends only when that value is removed.
-func (s *Store) sayOccupied(key string) {
-	if s.occupied.Count(time.Now()) > 0 {
-		s.log.Error("interlock: a lock cannot be taken, since its key in Redis has a value of another type",
+// failure is the error of a request for a lock that failed. It logs, at most once a minute, that the
+// lock's key holds a value that is no lock. The condition ends only when that value is removed.
+func (r *Request) failure(key string) error {
+	err := Wrap(r.Err)
+	if errors.Is(err, driver.ErrKeyOccupied) && r.store.occupied.Count(time.Now()) > 0 {
+		r.store.log.Error("interlock: a lock cannot be taken, since its key in Redis has a value of another type",
 			"key_hash", ident.Hash(key))
 	}
+	return err
 }
 
 // release is a request to give up a lock, with room for its arguments. It is used again

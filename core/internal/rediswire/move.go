@@ -3,7 +3,6 @@ package rediswire
 import (
 	"context"
 	_ "embed"
-	"errors"
 	"fmt"
 
 	"github.com/interlock-go/interlock/core/driver"
@@ -65,11 +64,7 @@ func (s *Store) move(ctx context.Context, ask driver.AcquireRequest) (driver.Rep
 func (r *moveRequest) reply() (driver.Reply, error) {
 	rep := driver.Reply{Sent: r.Sent, Ambiguous: r.Ambiguous}
 	if r.Err != nil {
-		err := Wrap(r.Err)
-		if errors.Is(err, driver.ErrKeyOccupied) {
-			r.store.sayOccupied(r.ask.Key)
-		}
-		return rep, err
+		return rep, r.failure(r.ask.Key)
 	}
 	token, isNumber := r.Val.(int64)
 	if list, _ := r.Val.([]any); len(list) == 2 {
