@@ -39,22 +39,14 @@ func (f *Fleet) Release(ctx context.Context, key string, token int64) (Holder, e
 	if err != nil {
 		return Holder{}, err
 	}
-	h, ok := l.grant(token)
+	h, ask, err := l.grant(token)
 	switch {
-	case !ok:
-		return Holder{}, fmt.Errorf("%w: %q, token %d", ErrNoGrant, key, token)
+	case err != nil:
+		return Holder{}, err
 	case l.voted:
 		return Holder{}, fmt.Errorf("%w: %q", ErrVoted, key)
 	}
-	// The allowed number of places is not in Redis. With 0 the script calls one waiting
-	// locker to the place that is free.
-	ask := driver.ReleaseRequest{
-		Key: key, Owner: h.Owner, Token: max(token, l.Fence), TTL: max(h.Left, 0), Remember: true,
-		Deadline: time.Now().Add(releaseWithin),
-	}
-	if l.Kind == Places {
-		ask.Kind, ask.Token = driver.Permit, token // the script compares it with the fence
-	}
+	ask.Remember = true
 	// Before the release, so that the holder does not take it for a loss of Redis's. It
 	// stays for as long as the holder may ask.
 	mark, lasts := f.wire.RevokedName(key, h.Owner), ask.TTL+time.Minute
@@ -64,11 +56,10 @@ func (f *Fleet) Release(ctx context.Context, key string, token int64) (Holder, e
 	if err := f.mark(ctx, mark, lasts); err != nil {
 		f.log.WarnContext(ctx, "interlock: the holder of a lock that an operator releases will take it for deleted", "key_hash", ident.Hash(key), "error", err)
 	}
-	switch _, err := f.wire.Release(ctx, ask); {
-	case errors.Is(err, driver.ErrNotOwner):
-		f.rdb.Del(ctx, mark) // or a loss of another kind would be reported as a release
-		return Holder{}, fmt.Errorf("%w: %q, token %d", ErrNoGrant, key, token)
-	case err != nil:
+	if err := release(ctx, f.wire, ask, token); err != nil {
+		if errors.Is(err, ErrNoGrant) {
+			f.rdb.Del(ctx, mark) // or a loss of another kind would be reported as a release
+		}
 		return Holder{}, err
 	}
 	f.tell(ctx, key, h)
@@ -120,14 +111,32 @@ func (f *Fleet) publish(ctx context.Context, key, channel string, message any) e
 	return f.rdb.Publish(ctx, channel, message).Err()
 }
 
-// grant finds the holder with a token.
-func (l *Lock) grant(token int64) (Holder, bool) {
+// grant finds the holder with a token, and makes the request that takes the lock from it. Stores do
+// not know the allowed number of places: with 0 they call one waiting locker to the free place.
+func (l *Lock) grant(token int64) (Holder, driver.ReleaseRequest, error) {
 	for _, h := range l.Holders {
-		if h.Token == token {
-			return h, true
+		if h.Token != token {
+			continue
 		}
+		ask := driver.ReleaseRequest{
+			Key: l.Key, Owner: h.Owner, Token: max(token, l.Fence), TTL: max(h.Left, 0), Deadline: time.Now().Add(releaseWithin),
+		}
+		if l.Kind == Places {
+			ask.Kind, ask.Token = driver.Permit, token // the script on Redis compares it with the fence
+		}
+		return h, ask, nil
 	}
-	return Holder{}, false
+	return Holder{}, driver.ReleaseRequest{}, fmt.Errorf("%w: %q, token %d", ErrNoGrant, l.Key, token)
+}
+
+// release sends a request to take a lock from the holder with a token. The store compares the owner,
+// which no other grant ever has.
+func release(ctx context.Context, store driver.Store, ask driver.ReleaseRequest, token int64) error {
+	_, err := store.Release(ctx, ask)
+	if errors.Is(err, driver.ErrNotOwner) {
+		return fmt.Errorf("%w: %q, token %d", ErrNoGrant, ask.Key, token)
+	}
+	return err
 }
 
 // ReleaseKept frees a lock that is kept for waiting processes ([Lock.Kept]), and has all processes

@@ -137,21 +137,11 @@ func (s *Stored) Release(ctx context.Context, key string, token int64) (Holder, 
 	if err != nil {
 		return Holder{}, err
 	}
-	h, ok := l.grant(token)
-	if !ok {
-		return Holder{}, fmt.Errorf("%w: %q, token %d", ErrNoGrant, key, token)
+	h, ask, err := l.grant(token)
+	if err == nil {
+		err = release(ctx, s.store, ask, token)
 	}
-	// No other grant ever has the owner, and the store compares it.
-	ask := driver.ReleaseRequest{
-		Key: key, Owner: h.Owner, Token: max(token, l.Fence), TTL: max(h.Left, 0), Deadline: time.Now().Add(releaseWithin),
-	}
-	if l.Kind == Places {
-		ask.Kind, ask.Token = driver.Permit, token
-	}
-	switch _, err := s.store.Release(ctx, ask); {
-	case errors.Is(err, driver.ErrNotOwner):
-		return Holder{}, fmt.Errorf("%w: %q, token %d", ErrNoGrant, key, token)
-	case err != nil:
+	if err != nil {
 		return Holder{}, err
 	}
 	s.log.InfoContext(ctx, "interlock: an operator has released a lock", "key_hash", ident.Hash(key), "kind", l.Kind,
