@@ -22,10 +22,12 @@ type settings struct {
 	err     error
 }
 
-// fail notes the first bad option.
-func (s *settings) fail(format string, args ...any) {
-	if s.err == nil {
-		s.err = fmt.Errorf("%w: %s", driver.ErrConfig, fmt.Sprintf(format, args...))
+// set sets the time of an option, or notes the first bad option.
+func (s *settings) set(to *time.Duration, option string, d time.Duration) {
+	if wrong := clock.Limits(d, 10*time.Millisecond, clock.LongestLease); wrong == "" {
+		*to = d
+	} else if s.err == nil {
+		s.err = fmt.Errorf("%w: %s(%v): %s", driver.ErrConfig, option, d, wrong)
 	}
 }
 
@@ -52,11 +54,7 @@ func Logger(l *slog.Logger) Option {
 // little time (Redlock, "How to do it", step 2).
 func NodeTimeout(d time.Duration) Option {
 	return func(s *settings) {
-		if wrong := clock.Limits(d, 10*time.Millisecond, clock.LongestLease); wrong != "" {
-			s.fail("NodeTimeout(%v): %s", d, wrong)
-			return
-		}
-		s.timeout = d
+		s.set(&s.timeout, "NodeTimeout", d)
 	}
 }
 
@@ -67,11 +65,7 @@ func NodeTimeout(d time.Duration) Option {
 // value: the log and [Store.Check] say where they differ.
 func MaxTTL(d time.Duration) Option {
 	return func(s *settings) {
-		if wrong := clock.Limits(d, 10*time.Millisecond, clock.LongestLease); wrong != "" {
-			s.fail("MaxTTL(%v): %s", d, wrong)
-			return
-		}
-		s.maxTTL = d
+		s.set(&s.maxTTL, "MaxTTL", d)
 	}
 }
 
