@@ -1,7 +1,6 @@
 package pgstore
 
 import (
-	"log/slog"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -102,10 +101,8 @@ func (s *Store) listen() {
 		if s.life.Err() != nil {
 			return
 		}
-		if n := failures.Count(time.Now()); n > 0 {
-			s.log.LogAttrs(s.life, slog.LevelWarn, "interlock: the listener for completed requests has ended; "+
-				"duplicates that wait look once a second until it begins anew", slog.Any("error", err), slog.Int("times", n))
-		}
+		failures.Warn(s.log, "interlock: the listener for completed requests has ended; "+
+			"duplicates that wait look once a second until it begins anew", err)
 		timer := time.NewTimer(relisten)
 		select {
 		case <-s.life.Done():

@@ -2,7 +2,6 @@ package pgstore
 
 import (
 	"context"
-	"log/slog"
 	"sync"
 	"time"
 
@@ -58,12 +57,9 @@ func (s *Store) sendNotices() {
 			var sent int64
 			return q.QueryRowContext(ctx, s.text.Load().notify, all.text()).Scan(&sent)
 		})
-		if err == nil {
-			continue
-		}
-		if times := n.failing.Count(time.Now()); times > 0 {
-			s.log.LogAttrs(s.life, slog.LevelWarn, "interlock: NOTIFY has failed: processes that wait find late, by looking, "+
-				"what was released and completed", slog.Any("error", err), slog.Int("times", times))
+		if err != nil {
+			n.failing.Warn(s.log, "interlock: NOTIFY has failed: processes that wait find late, by looking, "+
+				"what was released and completed", err)
 		}
 	}
 }

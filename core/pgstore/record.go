@@ -5,7 +5,6 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"log/slog"
 	"strconv"
 	"strings"
 	"time"
@@ -344,9 +343,8 @@ func (s *Store) deleteExpired() {
 			}
 			continue
 		}
-		if n := failures.Count(time.Now()); n > 0 && s.life.Err() == nil {
-			s.log.LogAttrs(s.life, slog.LevelWarn, "interlock: records whose time has ended were not deleted",
-				slog.Any("error", explain(err)), slog.Int("times", n))
+		if s.life.Err() == nil {
+			failures.Warn(s.log, "interlock: records whose time has ended were not deleted", explain(err))
 		}
 	}
 }

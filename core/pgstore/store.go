@@ -5,11 +5,9 @@ import (
 	"database/sql"
 	"embed"
 	"fmt"
-	"log/slog"
 	"strings"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/interlock-go/interlock/core/driver"
 	"github.com/interlock-go/interlock/core/fencing"
@@ -120,12 +118,8 @@ func (s *Store) measure() {
 		ctx, cancel := context.WithTimeout(s.life, s.timeout)
 		defer cancel()
 		err := s.text.Measure(ctx, s.records, s.named("interlock_record"))
-		if err == nil || s.life.Err() != nil {
-			return
-		}
-		if n := s.unmeasured.Count(time.Now()); n > 0 {
-			s.log.LogAttrs(s.life, slog.LevelWarn, "interlock: the size of the table of records is not known",
-				slog.Any("error", explain(err)), slog.Int("times", n))
+		if err != nil && s.life.Err() == nil {
+			s.unmeasured.Warn(s.log, "interlock: the size of the table of records is not known", explain(err))
 		}
 	})
 }

@@ -35,6 +35,14 @@ func (t *Throttle) Count(now time.Time) int {
 	return n
 }
 
+// Warn counts a failure of work in the background, and writes a warning to a log unless there was one in
+// the last minute. The warning has the error, and how many failures it reports.
+func (t *Throttle) Warn(log *slog.Logger, text string, err error) {
+	if n := t.Count(time.Now()); n > 0 {
+		log.Warn(text, "error", err, "times", n)
+	}
+}
+
 // Lines are the lines about the requests of one rule. Each text has a separate
 // [Throttle], so that no condition hides another one. Lines are safe for concurrent
 // use.

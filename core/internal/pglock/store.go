@@ -163,9 +163,8 @@ func (s *Store) sleep(d time.Duration, sooner <-chan struct{}) bool {
 // failed logs that something in the background did not succeed: at once, and then once a
 // minute.
 func (s *Store) failed(what string, err error) {
-	throttle, _ := s.failing.LoadOrStore(what, new(logs.Throttle))
-	if n := throttle.(*logs.Throttle).Count(time.Now()); n > 0 && !s.closed() {
-		s.set.Log.Warn("interlock: "+what, "error", err, "times", n)
+	if throttle, _ := s.failing.LoadOrStore(what, new(logs.Throttle)); !s.closed() {
+		throttle.(*logs.Throttle).Warn(s.set.Log, "interlock: "+what, err)
 	}
 }
 
