@@ -214,9 +214,11 @@ func (v *view) looksAt(txn Txn) []string {
 	return names
 }
 
-// stale reports whether the line was written since it was listed, as an answer shows: then it has to be listed again.
+// stale reports whether the line has to be listed again after a transaction that was not executed: the lock is as it
+// was, and the line was written since it was listed.
 func (v *view) stale(answer Answer) bool {
-	return len(v.at.come) > 0 && answer.Read[1].Revision.Number != v.at.line.Revision.Number
+	return len(v.at.come) > 0 && answer.Read[0].Revision.Number == v.at.lock.Revision.Number &&
+		answer.Read[1].Revision.Number != v.at.line.Revision.Number
 }
 
 // learn takes these entries out of an answer.
