@@ -113,9 +113,8 @@ func mutexPair(t *testing.T, client *clientv3.Client) pair {
 	}
 }
 
-// Processes that want one key take turns. A release calls the next process alone. Where processes come
-// late for their turns, as many do on two cores with all members, they come into line again, and their
-// transactions collide: so only a few processes have a bound.
+// Processes that want one key take turns. A release offers the lock to the next process alone, and processes come into
+// line without collisions.
 func TestRequestsOfGrantsThatManyProcessesWaitForBesideTheMutexOfEtcd(t *testing.T) {
 	client, members, count := countedCluster(t)
 	for _, processes := range []int{1, 4, 24, 48} {
@@ -124,7 +123,7 @@ func TestRequestsOfGrantsThatManyProcessesWaitForBesideTheMutexOfEtcd(t *testing
 		}), mutexPair(t, client())}
 		all := beside(t, processes, 1, members, count, locks)
 		t.Logf("%d processes: interlock %v; concurrency.Mutex %v", processes, all[0], all[1])
-		if ours := all[0].writesOfAPair(); processes <= 4 && ours > 6 {
+		if ours := all[0].writesOfAPair(); ours > 6 {
 			t.Errorf("%d processes: %.2f requests a grant; want 6 at most", processes, ours)
 		}
 	}
