@@ -2,7 +2,6 @@ package casstore
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strconv"
 	"time"
@@ -83,12 +82,14 @@ func (s *Store) keepOnce(ctx context.Context, h *hold, token int64) (c Condition
 	if err != nil {
 		return c, false, err
 	}
-	var txn Txn
-	if kept := as.Kept; kept {
-		txn.If = []Condition{{s.names.lock(h.key), at.lock.Revision}}
-	} else if as.Kept = true; true {
-		if txn, err = v.become(as); err != nil || v.unsure {
-			return c, false, errors.Join(err, s.relist(ctx, h))
+	txn := Txn{If: []Condition{{s.names.lock(h.key), at.lock.Revision}}}
+	if !as.Kept {
+		as.Kept = true
+		switch txn, err = v.become(as); {
+		case err != nil:
+			return c, false, err
+		case v.unsure:
+			return c, false, s.relist(ctx, h)
 		}
 	}
 	txn.If = append(txn.If, c)
@@ -103,10 +104,13 @@ func (s *Store) keepOnce(ctx context.Context, h *hold, token int64) (c Condition
 		return c, false, err
 	}
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	if h.kept.at = answer.Read[2].Revision; answer.Done {
 		h.kept.token = token
-	} // else the lock was written since, or a try of unknown outcome was executed
+	}
+	s.mu.Unlock()
+	if !answer.Done { // the lock or the line was written since, or a try of unknown outcome was executed
+		_ = s.relist(ctx, h) // else the next try fails as well
+	}
 	return c, false, nil
 }
 
