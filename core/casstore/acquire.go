@@ -208,7 +208,7 @@ func (c *claim) look() (reply driver.Reply, again bool, err error) {
 	if err != nil {
 		return reply, false, err
 	}
-	v.own = c.ask.Waiter.ID()
+	v.own, v.first = c.ask.Waiter.ID(), c.ask.Line == driver.Newest
 	lease, before := whole(c.ask.TTL), v.rec.Waiting()
 	want := held{Owner: c.ask.Owner, Process: c.process, Lease: lease.Milliseconds()}
 	var notices keystate.Notices

@@ -31,7 +31,7 @@ func (s *Store) Space() string { return fmt.Sprintf("consensus %q", s.names.pref
 func (s *Store) Stand(ctx context.Context, ask driver.AcquireRequest) (reply driver.Reply, err error) {
 	s.lists(ask.Key, ask.Waiter, true)
 	err = s.carry(ctx, ask.Key, s.lastSeen(ask.Key), func(v *view) (n keystate.Notices) {
-		v.own = ask.Waiter.ID()
+		v.own, v.first = ask.Waiter.ID(), ask.Line == driver.Newest
 		reply, n = v.rec.Stand(ask, v.now)
 		return n
 	})

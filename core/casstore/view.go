@@ -27,6 +27,7 @@ type view struct {
 	was   string // the text of the record
 	own   string // the id of the locker that asks, or leaves
 
+	first   bool // that locker goes before all others
 	ordered bool // the order of the line decides about a grant
 	unsure  bool // a transaction that was made needs more of the line than is known: it is not to be sent
 }
@@ -151,7 +152,7 @@ func (v *view) write(n keystate.Notices, comes held, lineAlone bool) (txn Txn) {
 	// only as it is.
 	others := slices.ContainsFunc(o.all, func(w listed) bool { return w.Name.ID() != v.own })
 	alone := ended || o.whole || !unchanged && v.rec.Free() && (!others || !v.rec.Reserved(v.now)) || n.Freed && !n.Announced
-	v.unsure = alone && !v.at.full || o.gone > v.gone && !v.knows(o.gone) ||
+	v.unsure = (alone || v.first && len(o.ops) > 0) && !v.at.full || o.gone > v.gone && !v.knows(o.gone) ||
 		n.Announced && !v.knows(v.firstNumber()) || comes.Owner != "" && v.ordered && !v.knows(v.numberOf(v.own))
 	switch {
 	case unchanged && len(o.ops) == 0:
@@ -215,10 +216,10 @@ func (v *view) looksAt(txn Txn) []string {
 }
 
 // stale reports whether the line has to be listed again after a transaction that was not executed: the lock is as it
-// was, and the line was written since it was listed.
+// was, and the line may have been written since it was listed.
 func (v *view) stale(answer Answer) bool {
 	return len(v.at.come) > 0 && answer.Read[0].Revision.Number == v.at.lock.Revision.Number &&
-		answer.Read[1].Revision.Number != v.at.line.Revision.Number
+		(!v.at.full || answer.Read[1].Revision.Number != v.at.line.Revision.Number)
 }
 
 // learn takes these entries out of an answer.

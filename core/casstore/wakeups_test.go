@@ -2,6 +2,7 @@ package casstore_test
 
 import (
 	"context"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -188,6 +189,43 @@ func TestTheDeadInLineDelayTheOthersByOneOffer(t *testing.T) {
 		t.Logf("%v", took)
 		if took > driver.OfferLasts+2*time.Second {
 			t.Errorf("the living one has the lock after %v; want one offer and 2 s at most", took)
+		}
+	})
+}
+
+// A newest caller goes before all others, so its process writes the order of the line anew, with the locker in it. The
+// locker does not know that when it leaves.
+func TestALockerLeavesALineThatAnotherProcessHasWritten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := castest.NewMemory()
+		a, b, c := locker{open(t, server), t, "a"}, locker{open(t, server), t, "b"}, locker{open(t, server), t, "c"}
+		a.ask()
+		locker{b.Store, t, "first"}.ask() // of the same process
+		b.ask()
+		newest, err := c.Acquire(t.Context(), driver.AcquireRequest{
+			Key: "k", Owner: "c:1", TTL: lease, Line: driver.Newest, Waiter: driver.NewWaiter("c", driver.Exclusive, time.Millisecond),
+		})
+		if err != nil || !newest.Listed {
+			t.Fatalf("%+v, %v; want the newest caller in line", newest, err)
+		}
+		if view, err := a.Look(t.Context(), "k"); err != nil || !strings.HasPrefix(string(view.Waiting), "c~") {
+			t.Errorf("%q wait, %v; want the newest caller before the others", view.Waiting, err)
+		}
+		before := server.Commits()
+		if err := b.Decline(t.Context(), "k", "b"); err != nil {
+			t.Fatal(err)
+		}
+		if n := server.Commits() - before; n > 4 {
+			t.Errorf("a locker left the line in %d transactions; want 4 at most", n)
+		}
+		view, err := a.Look(t.Context(), "k")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for w := range view.Waiting.All() {
+			if w.ID() == "b" {
+				t.Errorf("%q wait; want the others alone", view.Waiting)
+			}
 		}
 	})
 }

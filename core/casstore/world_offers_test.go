@@ -11,6 +11,7 @@ import (
 // caller is the caller of a process for one key, as far as it waits.
 type caller struct {
 	offers chan driver.Offer
+	newest int64    // the token of the last offer; guarded by the mutex of the process
 	anchor struct { // a request that was refused: the lock was not offered before
 		token int64
 		sent  time.Time
@@ -43,13 +44,17 @@ func (p *process) takeOffers() (stop func()) {
 		p.reached = reached
 	}, func(o driver.Offer) {
 		p.mu.Lock()
+		defer p.mu.Unlock()
 		c := p.callers[o.Key]
-		p.mu.Unlock()
-		select {
-		case c.offers <- o:
-		default:
-			p.orphan(o.Key, p.offered(o)) // the caller has not dealt with the last one yet
+		if o.Token <= c.newest {
+			return // a call that comes again, or late
 		}
+		select {
+		case <-c.offers: // that offer has ended
+		default:
+		}
+		c.newest = o.Token
+		c.offers <- o
 	})
 }
 
