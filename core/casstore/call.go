@@ -41,7 +41,7 @@ const thisCall = -1
 type queue struct {
 	watchers []*watcher
 	listed   map[string]bool // the lockers of the process that are in line, or may be, by id
-	called   *call           // one of them was called, and has not come yet
+	called   *call           // a locker of the process was called, and has not come yet
 	at       int64           // the number of the revision of the call
 	beat     string
 	unfollow func() // ends the watch of that beat

@@ -113,7 +113,7 @@ func (p *parting) giveUp() (waiting driver.Waiters, again bool, err error) {
 		again, err := p.list()
 		return "", again, err
 	case p.why == nil:
-	case len(v.rec.Owners()) > 0: // the hold cannot be taken out of those of others
+	case len(v.rec.Owners()) > 0: // others hold the lock as well, so it has to be written
 		return "", false, p.why
 	default: // the lockers that wait ask again after a time
 		mine, _ := v.hold(p.ask.Owner)

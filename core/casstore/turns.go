@@ -194,7 +194,7 @@ func (s *Store) guard(v *view, turn int) {
 // guarded calls the locker of a turn, or, when the lock is reserved no more, all that wait.
 func (s *Store) guarded(v *view, turn int) {
 	if s.lastSeen(v.key).lock.Revision != v.at.lock.Revision {
-		return // one of them has come
+		return // a locker has come
 	}
 	t := tries{store: s, deadline: time.Now().Add(s.wait())}
 	read := []string{s.names.lock(v.key), s.names.line(v.key)}
@@ -204,7 +204,7 @@ func (s *Store) guarded(v *view, turn int) {
 	}
 	now, err := s.open(v.key, at, received)
 	if err != nil || at.lock.Revision.Number != v.at.lock.Revision.Number {
-		return // one of them has come
+		return // a locker has come
 	}
 	line := now.line.since(now.gone) // others have come since
 	over := turn >= min(len(line), driver.KeptFor) || !v.rec.Reserved(s.now())

@@ -29,7 +29,7 @@ type stage struct {
 	highest map[string]int64         // by key: the highest token of any owner
 	offered map[string]int64         // by actor: the token of its last offer
 	news    map[string]chan any      // by actor: signals of its watch, hints about its locks, or offers
-	heard   map[string]driver.Signal // by actor: the last one that it waited for
+	heard   map[string]driver.Signal // by actor: the last signal of its watch
 	stops   map[string]func()        // by actor: ends the news
 }
 
