@@ -26,8 +26,12 @@ type view struct {
 	now   time.Time
 	was   string // the text of the record
 	own   string // the id of the locker that asks, or leaves
+	needs
+}
 
-	first   bool // that locker goes before all others
+// needs say how much of the line has to be known.
+type needs struct {
+	first   bool // the locker that asks goes before all others
 	ordered bool // the order of the line decides about a grant
 	unsure  bool // a transaction that was made needs more of the line than is known: it is not to be sent
 }

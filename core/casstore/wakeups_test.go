@@ -229,3 +229,20 @@ func TestALockerLeavesALineThatAnotherProcessHasWritten(t *testing.T) {
 		}
 	})
 }
+
+// A locker knows no locker that has come before it, and leaves.
+func TestALockerThatLeavesTakesNoOtherOutOfTheLine(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := castest.NewMemory()
+		a, b, c := locker{open(t, server), t, "a"}, locker{open(t, server), t, "b"}, locker{open(t, server), t, "c"}
+		a.ask()
+		c.ask()
+		b.ask()
+		if err := b.Decline(t.Context(), "k", "b"); err != nil {
+			t.Fatal(err)
+		}
+		if view, err := a.Look(t.Context(), "k"); err != nil || view.Waiting != "c~a" {
+			t.Errorf("%q wait, %v; want the first locker alone", view.Waiting, err)
+		}
+	})
+}
