@@ -312,7 +312,7 @@ func (v *view) calls(n keystate.Notices, now order, first Op) (ops []Op) {
 		if now.whole {
 			c.InOne = thisCall
 		}
-		if c.Line = now.part(); n.To == name.ID() {
+		if c.Line = v.part(now); n.To == name.ID() {
 			c.Next, c.Offer, c.Contended = names(c.Line), n.Offer.Token, n.Offer.Contended
 		}
 		to[process] = c

@@ -2,6 +2,7 @@ package casstore_test
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -95,10 +96,12 @@ func TestAnEntryFromBeforeTheLockWasMadeDelaysNoLocker(t *testing.T) {
 	})
 }
 
-// behindTime is a server with lists that are of an earlier moment than the other entries of an answer.
+// behindTime is a server with lists that are of an earlier moment than the other entries of an answer, or the names
+// in them are, and the values of a later one.
 type behindTime struct {
 	casstore.Server
 	between func()
+	names   bool
 }
 
 func (s *behindTime) Commit(ctx context.Context, txn casstore.Txn) (casstore.Answer, error) {
@@ -110,6 +113,19 @@ func (s *behindTime) Commit(ctx context.Context, txn casstore.Txn) (casstore.Ans
 		return lists, err
 	}
 	s.between()
+	if s.names {
+		for i, list := range lists.Lists {
+			var read casstore.Txn
+			for _, e := range list {
+				read.Read = append(read.Read, e.Name)
+			}
+			now, err := s.Server.Commit(ctx, read)
+			if err != nil {
+				return now, err
+			}
+			lists.Lists[i] = slices.DeleteFunc(now.Read, func(e casstore.Entry) bool { return !e.There() })
+		}
+	}
 	txn.List = nil
 	answer, err := s.Server.Commit(ctx, txn)
 	answer.Lists = lists.Lists
@@ -243,6 +259,47 @@ func TestALockerThatLeavesTakesNoOtherOutOfTheLine(t *testing.T) {
 		}
 		if view, err := a.Look(t.Context(), "k"); err != nil || view.Waiting != "c~a" {
 			t.Errorf("%q wait, %v; want the first locker alone", view.Waiting, err)
+		}
+	})
+}
+
+// A server reads the names of a list first, and then the values. A locker that has come again meanwhile is in the list,
+// one that came before it is not. The call of the first locker has the line behind it, and that must end before a gap.
+func TestALockerThatAListHasMissedIsNotPassedOver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		memory := castest.NewMemory()
+		server := &behindTime{Server: memory, names: true}
+		a := locker{open(t, server), t, "a"}
+		first, missed, again := locker{open(t, memory), t, "first"}, locker{open(t, memory), t, "missed"}, locker{open(t, memory), t, "again"}
+		a.ask()
+		first.ask()
+		again.ask()
+		calls := []chan driver.Signal{first.called(), missed.called(), again.called()}
+		synctest.Wait()
+		<-calls[1] // it is not in line yet
+		server.between = func() {
+			server.between = nil
+			missed.ask()
+			if err := again.Decline(t.Context(), "k", "again"); err != nil {
+				t.Error(err)
+			}
+			again.ask()
+		}
+		a.release()
+		for i, l := range []locker{first, missed, again} {
+			synctest.Wait() // no time passes: nothing but the release can have called it
+			select {
+			case <-calls[i]:
+			default:
+				t.Fatalf("the release has not called locker %q, which is the next one", l.id)
+			}
+			if !l.ask().Granted {
+				t.Fatalf("locker %q has not got the lock in its turn", l.id)
+			}
+			l.release()
+		}
+		if server.between != nil {
+			t.Error("the release has not listed the line; want that it does where the line was written")
 		}
 	})
 }
