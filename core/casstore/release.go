@@ -57,13 +57,13 @@ func (s *Store) release(ask driver.ReleaseRequest, lapsed bool) (waiting driver.
 		p.void = h.asking > 0 || h.doubtful && h.doubt == s.void
 	}
 	s.mu.Unlock()
+	again := true
 	if ask.Kind == driver.Permit {
 		defer s.oneByOne(ask.Key)()
 		if last := s.lastSeen(ask.Key); last.lock.Revision.Number > p.at.lock.Revision.Number && p.at.lock.There() {
-			p.at = last // with the places that others of this process have got since
+			again, err = p.look(last) // with the places that others of this process have got since
 		}
 	}
-	again := true
 	for again {
 		if p.at.lock.There() {
 			waiting, again, err = p.giveUp()

@@ -127,3 +127,60 @@ func TestAnOwnerOfUnknownOutcomeIsReleasedWithoutSpace(t *testing.T) {
 		}
 	})
 }
+
+// The lease of a permit ends while its release is under way, so it is given up twice. The second time finds that the
+// first has given it up, and another process may have a permit by then.
+func TestTheEndOfAPermitWithoutSpaceDeletesNoOtherLock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := castest.NewMemory()
+		var lost, slow, without atomic.Bool
+		store := open(t, castest.Link{Server: server, Meet: func(txn *casstore.Txn) castest.Fault {
+			f := castest.Fault{Before: time.Millisecond, After: time.Millisecond, Unanswered: lost.Swap(false)}
+			if txn == nil {
+				return f
+			}
+			if slow.Swap(false) {
+				f.After = 2 * time.Second
+			}
+			for _, op := range txn.Then {
+				if !op.Delete && without.Load() {
+					f.Settled, f.Lost = true, true
+				}
+			}
+			return f
+		}}, casstore.Logger(slog.New(slog.DiscardHandler)), casstore.Timeout(10*time.Second))
+		lost.Store(true) // so another transaction may take the permit yet, until a void is written
+		began := time.Now()
+		reply, err := store.Acquire(t.Context(), driver.AcquireRequest{Key: "k", Owner: "a:1", Kind: driver.Permit, AtMost: 1, TTL: lease})
+		if err != nil || !reply.Granted {
+			t.Fatalf("%+v, %v; want a permit", reply, err)
+		}
+		other := locker{open(t, server), t, "b"}
+		ask := driver.AcquireRequest{
+			Key: "k", Owner: "b:1", Kind: driver.Permit, AtMost: 1, TTL: lease, Waiter: driver.NewWaiter("b", driver.Permit, time.Minute),
+		}
+		if reply, err := other.Acquire(t.Context(), ask); err != nil || !reply.Listed {
+			t.Fatalf("%+v, %v; want the other process in line", reply, err)
+		}
+		calls := other.called()
+		time.Sleep(time.Until(began.Add(lease - time.Second)))
+		slow.Store(true)
+		released := make(chan error, 1)
+		go func() {
+			_, err := store.Release(t.Context(), driver.ReleaseRequest{Key: "k", Owner: "a:1", Kind: driver.Permit, AtMost: 1, TTL: lease})
+			released <- err
+		}()
+		<-calls
+		without.Store(true)
+		if reply, err := other.Acquire(t.Context(), ask); err != nil || !reply.Granted {
+			t.Fatalf("%+v, %v; want the permit that was released", reply, err)
+		}
+		if err := <-released; err != nil {
+			t.Errorf("Release: %v; want nil", err)
+		}
+		time.Sleep(time.Second)
+		if left := locksOf(server); len(left) != 1 {
+			t.Errorf("%q are there; want the lock of the other process, which has not released it", left)
+		}
+	})
+}
