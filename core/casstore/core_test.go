@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -218,6 +219,37 @@ func TestAPairIsTwoTransactions(t *testing.T) {
 		}
 		if n := server.Commits(); n != 200 {
 			t.Errorf("%d transactions for 100 pairs", n)
+		}
+	})
+}
+
+// A locker comes to the key of a dead holder while a sweep takes the holder out, and leaves. The next sweep has to find
+// the key again.
+func TestASweepComesBackToAKeyThatHasChangedUnderIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := castest.NewMemory()
+		dead, comer := start(t, server), locker{open(t, server), t, "comer"}
+		changed := false
+		sweeper := open(t, castest.Link{Server: server, Meet: func(txn *casstore.Txn) (f castest.Fault) {
+			if txn == nil || changed || !slices.Contains(txn.Then, casstore.Op{Name: "interlock/k/lock", Delete: true}) {
+				return f
+			}
+			changed = true
+			comer.ask()
+			if err := comer.Decline(t.Context(), "k", "comer"); err != nil {
+				t.Error(err)
+			}
+			return f
+		}})
+		dead.lock(t, "k")
+		if _, err := sweeper.Acquire(t.Context(), driver.AcquireRequest{Key: "other", Owner: "s:1", TTL: lease}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		dead.cut.Store(true)
+		time.Sleep(3 * time.Hour)
+		if left := named(server, "/k/"); !changed || len(left) > 0 {
+			t.Errorf("%+v are left, changed is %v; want that the second sweep deletes what the first could not", left, changed)
 		}
 	})
 }

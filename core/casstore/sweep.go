@@ -84,10 +84,12 @@ func (w *sweeper) once() error {
 		return nil
 	}
 	var failed error // then the beats stay: the next sweep finds the entries by them
+	changed := false // a key meanwhile: then, too
 	last, at := "", found{}
 	next := func(key string) {
 		if name, ok := unescape(last); ok && last != "" {
-			failed = errors.Join(failed, w.inherit(name, at))
+			done, err := w.inherit(name, at)
+			failed, changed = errors.Join(failed, err), changed || !done
 		}
 		last, at = key, found{}
 	}
@@ -111,7 +113,7 @@ func (w *sweeper) once() error {
 		}
 	})
 	next("")
-	if err != nil || failed != nil {
+	if err != nil || failed != nil || changed {
 		return errors.Join(err, failed)
 	}
 	for _, beat := range w.gone {
@@ -138,15 +140,15 @@ func (w *sweeper) died(process string) bool {
 	return false
 }
 
-// inherit takes dead processes out of a lock and its line.
-func (w *sweeper) inherit(key string, at found) error {
-	at, _, _, err := w.list(key, at)
+// inherit takes dead processes out of a lock and its line. It reports false if the key has changed meanwhile.
+func (w *sweeper) inherit(key string, at found) (done bool, err error) {
+	at, _, _, err = w.list(key, at)
 	if err != nil {
-		return err
+		return false, err
 	}
 	v, err := w.open(key, at, time.Time{})
 	if err != nil {
-		return nil // it is no lock, or of a later version
+		return true, nil // it is no lock, or of a later version
 	}
 	ends := map[string]time.Time{}
 	for _, h := range v.holds {
@@ -173,10 +175,14 @@ func (w *sweeper) inherit(key string, at found) error {
 			txn.Then = append(txn.Then, Op{Name: e.Name, Delete: true})
 		}
 	}
-	if len(txn.Then) > 0 && !v.unsure && at.full {
-		_, _, _, err = w.send(txn)
+	switch {
+	case len(txn.Then) == 0:
+		return true, nil
+	case v.unsure || !at.full:
+		return false, nil
 	}
-	return err
+	answer, _, _, err := w.send(txn)
+	return answer.Done, err
 }
 
 // remove deletes an entry if it is as it was read, and another one is. If not, the next
