@@ -1,6 +1,7 @@
 package core_test
 
 import (
+	"sync/atomic"
 	"testing"
 
 	"github.com/interlock-go/interlock/core"
@@ -25,9 +26,11 @@ func scenes() map[string]scene {
 // Every play with at most so many twists, near each other, ends well: there is one holder, tokens grow,
 // and no caller sleeps while the lock is free.
 func TestEveryPlayOfASmallWorldEndsWell(t *testing.T) {
-	plays := 0
+	var plays atomic.Int64
+	t.Cleanup(func() { t.Logf("%d plays", plays.Load()) })
 	for name, s := range scenes() {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			n := 0
 			var explore func(twists []twist, from, to int)
 			explore = func(twists []twist, from, to int) {
@@ -44,8 +47,7 @@ func TestEveryPlayOfASmallWorldEndsWell(t *testing.T) {
 			}
 			explore(nil, 1, mostSteps)
 			t.Logf("%d plays", n)
-			plays += n
+			plays.Add(int64(n))
 		})
 	}
-	t.Logf("%d plays", plays)
 }
