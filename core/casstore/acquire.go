@@ -3,7 +3,6 @@ package casstore
 import (
 	"context"
 	"errors"
-	"fmt"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -12,6 +11,7 @@ import (
 	"github.com/interlock-go/interlock/core/driver"
 	"github.com/interlock-go/interlock/core/driver/keystate"
 	"github.com/interlock-go/interlock/core/internal/clock"
+	"github.com/interlock-go/interlock/core/internal/inflight"
 )
 
 // Acquire implements [driver.Store].
@@ -23,49 +23,30 @@ func (s *Store) Acquire(ctx context.Context, ask driver.AcquireRequest) (driver.
 		reply driver.Reply
 		err   error
 	}
-	done := make(chan outcome) // without room: either the caller takes it, or Late does
-	left := make(chan struct{})
-	gone := ctx.Err() != nil // then nothing is sent
-	begun := s.background(func() {
+	var caller inflight.Caller
+	done := make(chan outcome, 1)
+	if ctx.Err() != nil {
+		caller.Leave() // and nothing is sent
+	}
+	if !s.background(func() {
 		o := outcome{err: driver.ErrNotReady}
-		if !gone {
+		if caller.Waits() {
 			o.reply, o.err = s.acquire(ask)
 		}
-		select {
-		case done <- o:
-		case <-left:
-			ask.Late(o.reply, o.err)
+		if caller.Serve() {
+			done <- o
+			return
 		}
-	})
-	switch {
-	case !begun:
+		ask.Late(o.reply, o.err)
+	}) {
 		return driver.Reply{}, errClosed
-	case gone:
-		close(left)
-		return driver.Reply{}, pending(ctx)
 	}
-	var alarm <-chan time.Time
-	if !ask.Deadline.IsZero() {
-		timer := time.NewTimer(time.Until(ask.Deadline))
-		defer timer.Stop()
-		alarm = timer.C
+	if !caller.Left() {
+		if o, ok := inflight.Wait(ctx, ask.Deadline, &caller, done); ok {
+			return o.reply, o.err
+		}
 	}
-	select {
-	case o := <-done:
-		return o.reply, o.err
-	case <-ctx.Done():
-	case <-alarm:
-	}
-	close(left)
-	return driver.Reply{}, pending(ctx)
-}
-
-// pending is the error for a caller that leaves before the outcome is known.
-func pending(ctx context.Context) error {
-	if ctx.Err() != nil {
-		return fmt.Errorf("%w: %w", driver.ErrPending, context.Cause(ctx))
-	}
-	return errNoAnswer
+	return driver.Reply{}, inflight.Pending(ctx)
 }
 
 // claim is a request for a lock, on its way.

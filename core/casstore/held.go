@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/interlock-go/interlock/core/driver"
+	"github.com/interlock-go/interlock/core/internal/inflight"
 )
 
 // Lease is a lease that [Store.Held] takes: a *core.Lease of a locker on the store.
@@ -55,7 +56,7 @@ func (s *Store) keep(ctx context.Context, key string, token int64) (c Condition,
 	case h.kept.busy <- struct{}{}:
 		defer func() { <-h.kept.busy }()
 	case <-ctx.Done():
-		return c, pending(ctx)
+		return c, inflight.Pending(ctx)
 	}
 	for known := false; !known && err == nil; {
 		c, known, err = s.keepOnce(ctx, h, token)

@@ -194,7 +194,6 @@ var (
 	errClosed   = fmt.Errorf("%w: %w", driver.ErrUnavailable, errors.New("the store is closed"))
 	errReleased = fmt.Errorf("%w: %w", driver.ErrUnavailable, errors.New("the owner is being released"))
 	errNoTime   = fmt.Errorf("%w: %w", driver.ErrNotReady, errors.New("no time is left"))
-	errNoAnswer = fmt.Errorf("%w: %w", driver.ErrPending, errors.New("no answer in time"))
 )
 
 // Warn logs what fails in the background, at most once a minute for each text: of the store,

@@ -6,6 +6,7 @@ import (
 
 	"github.com/interlock-go/interlock/core/driver"
 	"github.com/interlock-go/interlock/core/idempotency/record"
+	"github.com/interlock-go/interlock/core/internal/inflight"
 	"github.com/interlock-go/interlock/core/internal/rediswire"
 )
 
@@ -54,7 +55,7 @@ func (r *claim) send(ctx context.Context) (record.ClaimReply, error) {
 	r.Deadline, r.Write, r.Asks = r.ask.Deadline, true, true
 	r.Late = func() { r.ask.Late(r.reply()) }
 	if !r.Do(ctx, r.ask.Deadline) {
-		return record.ClaimReply{}, rediswire.Pending(ctx)
+		return record.ClaimReply{}, inflight.Pending(ctx)
 	}
 	return r.reply()
 }

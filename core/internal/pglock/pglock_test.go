@@ -114,11 +114,11 @@ func TestBatches(t *testing.T) {
 	add(acquires, "a")
 	add(releases, "b")
 	add(acquires, "a")
-	add(acquires, "left", func(r *request) { r.state.Store(stateLeft) })
+	add(acquires, "left", func(r *request) { r.caller.Leave() })
 	add(acquires, "late", func(r *request) { r.deadline = time.Now().Add(-time.Second) })
 	add(acquires, "alone", func(r *request) { r.alone = true })
 	add(acquires, "c")
-	add(releases, "left", func(r *request) { r.state.Store(stateLeft) }) // it releases, also without a caller
+	add(releases, "left", func(r *request) { r.caller.Leave() }) // it releases, also without a caller
 	// The second try of a release after the first took all its time.
 	add(releases, "again", func(r *request) { r.stubborn, r.tries, r.deadline = true, 1, time.Now().Add(-time.Second) })
 	add(releases, "given up", func(r *request) { r.stubborn, r.tries, r.deadline = true, 2, time.Now().Add(-time.Second) })

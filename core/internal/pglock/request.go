@@ -6,11 +6,11 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"strings"
-	"sync/atomic"
 	"time"
 	"unicode/utf8"
 
 	"github.com/interlock-go/interlock/core/driver"
+	"github.com/interlock-go/interlock/core/internal/inflight"
 	"github.com/interlock-go/interlock/core/internal/pgpool"
 )
 
@@ -70,8 +70,8 @@ type request struct {
 	sent      time.Time // the first try
 	ambiguous bool      // a try may have been, or may yet be, executed
 
-	state atomic.Int32 // of stateWaited, stateDone, stateLeft
-	done  chan *request
+	caller inflight.Caller
+	done   chan *request
 }
 
 // answer is the row that a statement returned for a request.
@@ -86,12 +86,6 @@ type answer struct {
 	there   bool    // the statement returned a row
 	ruling  *ruling // of a request on a record, in place of the others
 }
-
-const (
-	stateWaited int32 = iota
-	stateDone
-	stateLeft
-)
 
 // send has the request sent with the next statement.
 func (r *request) send() { r.lane.submit(r) }
@@ -156,7 +150,7 @@ func (r *request) pauseAfter(f fate, err error) time.Duration {
 // finish ends the request: it wakes the caller or, if the caller has left, calls late.
 func (r *request) finish(err error) {
 	r.err = err
-	if r.state.CompareAndSwap(stateWaited, stateDone) {
+	if r.caller.Serve() {
 		r.done <- r
 		return
 	}
@@ -165,30 +159,11 @@ func (r *request) finish(err error) {
 	}
 }
 
-// leave is for a caller that does not wait any more. It reports false if the outcome is
-// there, in the channel.
-func (r *request) leave() bool { return r.state.CompareAndSwap(stateWaited, stateLeft) }
-
 // wait waits for the outcome, but not longer than ctx or the deadline allow. It reports
 // false when the caller has to leave; the request goes on.
 func (r *request) wait(ctx context.Context, deadline time.Time) bool {
-	var alarm <-chan time.Time
-	if !deadline.IsZero() {
-		timer := time.NewTimer(time.Until(deadline))
-		defer timer.Stop()
-		alarm = timer.C
-	}
-	select {
-	case <-r.done:
-		return true
-	case <-alarm:
-	case <-ctx.Done():
-	}
-	if r.leave() {
-		return false // finish sees that, and sends nothing
-	}
-	<-r.done // it was finished just now
-	return true
+	_, ok := inflight.Wait(ctx, deadline, &r.caller, r.done)
+	return ok
 }
 
 // unwanted reports whether a request that waits for a statement is to be finished instead
@@ -196,7 +171,7 @@ func (r *request) wait(ctx context.Context, deadline time.Time) bool {
 // would have to be given up again. A release is, once its time has ended: its caller then
 // has it done later.
 func (r *request) unwanted(now time.Time) bool {
-	return r.asks && r.state.Load() == stateLeft || !r.repeats() && !r.deadline.IsZero() && now.After(r.deadline)
+	return r.asks && r.caller.Left() || !r.repeats() && !r.deadline.IsZero() && now.After(r.deadline)
 }
 
 // repeats reports whether the next try is the second of a release. It is sent also if the first

@@ -3,7 +3,6 @@ package pglock
 import (
 	"context"
 	"database/sql"
-	"fmt"
 	"log/slog"
 	"sync"
 	"time"
@@ -11,6 +10,7 @@ import (
 	"github.com/interlock-go/interlock/core/driver"
 	"github.com/interlock-go/interlock/core/driver/keystate"
 	"github.com/interlock-go/interlock/core/internal/clock"
+	"github.com/interlock-go/interlock/core/internal/inflight"
 	"github.com/interlock-go/interlock/core/internal/logs"
 	"github.com/interlock-go/interlock/core/internal/pgpool"
 )
@@ -214,17 +214,9 @@ func (s *Store) ask(ctx context.Context, r *request, ask driver.AcquireRequest, 
 	r.by(by)
 	r.send()
 	if !r.wait(ctx, ask.Deadline) {
-		return driver.Reply{}, pending(ctx)
+		return driver.Reply{}, inflight.Pending(ctx)
 	}
 	return r.reply()
-}
-
-// pending is the error for a caller that leaves before the outcome is known.
-func pending(ctx context.Context) error {
-	if ctx.Err() != nil {
-		return fmt.Errorf("%w: %w", driver.ErrPending, context.Cause(ctx))
-	}
-	return driver.ErrPending
 }
 
 // reply makes the caller's reply from the result of the statement.
@@ -357,7 +349,7 @@ func (s *Store) Renew(ctx context.Context, batch []driver.Renewal, done func(i i
 		case <-ctx.Done():
 		}
 		for _, r := range all {
-			if r.leave() {
+			if r.caller.Leave() {
 				done(r.index, false, errNoAnswer)
 				left--
 			}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/interlock-go/interlock/core/driver"
+	"github.com/interlock-go/interlock/core/internal/inflight"
 )
 
 //go:embed lua/unkeep.lua
@@ -43,7 +44,7 @@ func (s *Store) Unkeep(ctx context.Context, key, fence string) (freed bool, err 
 	r.seen = fence
 	r.Make(s, unkeepScript, r.names[0], r.room[:]).Keys(&r.names[0], &r.names[1]).Args(&r.seen, s.announces())
 	if r.Start(); !r.Wait(ctx, time.Time{}) {
-		return false, Pending(ctx)
+		return false, inflight.Pending(ctx)
 	}
 	if r.Err != nil {
 		return false, Wrap(r.Err)

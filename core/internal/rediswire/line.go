@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/interlock-go/interlock/core/driver"
+	"github.com/interlock-go/interlock/core/internal/inflight"
 )
 
 //go:embed lua/line.lua
@@ -57,7 +58,7 @@ func (s *Store) askInLine(ctx context.Context, ask driver.AcquireRequest) (drive
 		Args(&r.ask.Owner, &r.ms[0], &r.ms[1], &r.waiter, &r.line, &r.number, &r.order)
 	r.Deadline, r.Write, r.Asks = ask.Deadline, ask.Owner != "", true
 	if !r.Do(ctx, ask.Deadline) {
-		return driver.Reply{}, Pending(ctx)
+		return driver.Reply{}, inflight.Pending(ctx)
 	}
 	s.noteTrip(&r.Request)
 	return r.reply()

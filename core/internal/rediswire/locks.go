@@ -10,6 +10,7 @@ import (
 
 	"github.com/interlock-go/interlock/core/driver"
 	"github.com/interlock-go/interlock/core/internal/ident"
+	"github.com/interlock-go/interlock/core/internal/inflight"
 )
 
 //go:embed lua/acquire.lua
@@ -99,7 +100,7 @@ func (s *Store) Acquire(ctx context.Context, ask driver.AcquireRequest) (driver.
 	}
 	r.Deadline, r.Write, r.Asks = ask.Deadline, true, true
 	if !r.Do(ctx, ask.Deadline) {
-		return driver.Reply{}, Pending(ctx)
+		return driver.Reply{}, inflight.Pending(ctx)
 	}
 	s.noteTrip(&r.Request)
 	rep, err := r.reply()
@@ -112,14 +113,6 @@ func (s *Store) Acquire(ctx context.Context, ask driver.AcquireRequest) (driver.
 func (r *acquire) exclusive(s *Store) {
 	r.Make(s, acquireScript, r.keys[0], r.room[:]).Keys(&r.keys[0], &r.keys[1]).
 		Args(&r.ask.Owner).Common(&r.ms[0], &r.ms[1], &r.waiter)
-}
-
-// Pending is the error for a caller that leaves before the outcome is known.
-func Pending(ctx context.Context) error {
-	if ctx.Err() != nil {
-		return fmt.Errorf("%w: %w", driver.ErrPending, context.Cause(ctx))
-	}
-	return driver.ErrPending
 }
 
 // reply makes the caller's reply from the script's.
@@ -257,7 +250,7 @@ func (s *Store) Decline(ctx context.Context, key, waiter string) error {
 	r.lock, r.waiter = s.names.lock(key), waiter
 	r.Make(s, declineScript, r.lock, r.room[:]).Keys(&r.lock).Args(&r.waiter, s.announces())
 	if r.Start(); !r.Wait(ctx, time.Time{}) {
-		return Pending(ctx)
+		return inflight.Pending(ctx)
 	}
 	switch n, err := code(r.Val, 2); {
 	case r.Ambiguous && r.Err != nil:

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/interlock-go/interlock/core/driver"
+	"github.com/interlock-go/interlock/core/internal/inflight"
 )
 
 //go:embed lua/move.lua
@@ -55,7 +56,7 @@ func (s *Store) move(ctx context.Context, ask driver.AcquireRequest) (driver.Rep
 	r.Args(&r.ask.Owner, &r.ask.From, &r.ms[0], &r.ms[1], &r.above, s.announces(), &r.tokens, &r.ms[2])
 	r.Deadline, r.Write, r.Asks, r.Stubborn, r.Least = ask.Deadline, true, true, true, 2
 	if !r.Do(ctx, ask.Deadline) {
-		return driver.Reply{}, Pending(ctx)
+		return driver.Reply{}, inflight.Pending(ctx)
 	}
 	return r.reply()
 }

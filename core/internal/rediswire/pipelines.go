@@ -347,7 +347,7 @@ func (q *pipelines) take(p *pipeline) {
 	for n < len(q.queue) && len(p.batch) < maxBatch {
 		r := q.queue[n]
 		n++
-		left := r.Asks && r.state.Load() == stateLeft && !r.detached
+		left := r.Asks && r.caller.Left() && !r.detached
 		repeats := r.tries > 1 && r.tries <= r.Least
 		if left || (r.Asks || r.Stubborn && !repeats) && !r.Deadline.IsZero() && now.After(r.Deadline) {
 			p.unwanted = append(p.unwanted, r)

@@ -6,6 +6,7 @@ import (
 	"strconv"
 
 	"github.com/interlock-go/interlock/core/driver"
+	"github.com/interlock-go/interlock/core/internal/inflight"
 )
 
 //go:embed lua/announce.lua
@@ -37,7 +38,7 @@ func (s *Store) Announce(ctx context.Context, a driver.Announcement) error {
 	r.Asks, r.once = true, true
 	r.Deadline, _ = ctx.Deadline()
 	if !r.Do(ctx, r.Deadline) {
-		return Pending(ctx)
+		return inflight.Pending(ctx)
 	}
 	if r.Err != nil {
 		return Wrap(r.Err)

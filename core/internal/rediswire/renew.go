@@ -113,10 +113,10 @@ func (b *round) tell(r *Request, tell func(i int, r *Request)) {
 func (b *round) leave(tell func(i int, r *Request)) {
 	left := len(b.all) - len(b.free)
 	for _, r := range b.free {
-		r.state.Store(stateDone)
+		r.caller.Serve()
 	}
 	for i := range b.all {
-		if r := &b.all[i]; r.state.CompareAndSwap(stateWaited, stateLeft) {
+		if r := &b.all[i]; r.caller.Leave() {
 			tell(r.lease, &Request{Err: ErrNoAnswer})
 			left--
 		}

@@ -3,13 +3,13 @@ package rediswire
 import (
 	"context"
 	"fmt"
-	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/interlock-go/interlock/core/internal/carrier"
 	"github.com/interlock-go/interlock/core/internal/clock"
+	"github.com/interlock-go/interlock/core/internal/inflight"
 )
 
 const (
@@ -72,19 +72,13 @@ type Request struct {
 	once     bool // do not send again what failed
 	detached bool // it has no caller that waits; its outcome goes to Late
 
-	state atomic.Int32 // of stateWaited, stateDone, stateLeft
-	done  chan *Request
+	caller inflight.Caller
+	done   chan *Request
 	// gone is closed when the caller has to leave; nil: it waits until the end. A batch under way
 	// ends at the instant leaves, if that is not zero, and gone is closed a little later.
 	gone   <-chan struct{}
 	leaves time.Time
 }
-
-const (
-	stateWaited int32 = iota
-	stateDone
-	stateLeft
-)
 
 // Make begins a request to the server that has the key. A request that has ended can
 // begin anew: all but its channel and Late is as new. The arguments of the script
@@ -120,7 +114,7 @@ func (r *Request) Common(args ...any) *Request {
 // Detach makes it a request for which no caller waits: the outcome goes to Late.
 func (r *Request) Detach(late func()) *Request {
 	r.Late, r.detached = late, true
-	r.state.Store(stateLeft)
+	r.caller.Leave()
 	return r
 }
 
@@ -289,7 +283,7 @@ func (r *Request) tried(err error) {
 // resend sends the request once more. A caller that has to leave may have interrupted its own
 // request, and not have left yet: until it has, nothing is sent for it.
 func (r *Request) resend() {
-	if r.Asks && r.state.Load() == stateWaited && r.hasToLeave() {
+	if r.Asks && r.caller.Waits() && r.hasToLeave() {
 		time.AfterFunc(r.pause, r.resend)
 		return
 	}
@@ -309,7 +303,7 @@ func (r *Request) hasToLeave() bool {
 // finish ends the request: it wakes the caller or, if the caller has left, calls late.
 func (r *Request) finish(err error) {
 	r.Err = err
-	if r.state.CompareAndSwap(stateWaited, stateDone) {
+	if r.caller.Serve() {
 		r.done <- r
 		return
 	}
@@ -321,37 +315,8 @@ func (r *Request) finish(err error) {
 // Wait waits for the outcome, but not longer than ctx or the deadline allow. It
 // reports false when the caller has to leave; the request goes on.
 func (r *Request) Wait(ctx context.Context, deadline time.Time) bool {
-	select {
-	case <-r.done: // no timer is needed
-		return true
-	default:
-	}
-	if deadline.IsZero() && ctx.Done() == nil {
-		<-r.done
-		return true
-	}
-	if deadline.IsZero() {
-		select {
-		case <-r.done:
-			return true
-		case <-ctx.Done():
-		}
-	} else {
-		timer := time.NewTimer(time.Until(deadline))
-		defer timer.Stop()
-		select {
-		case <-r.done:
-			return true
-		case <-timer.C:
-		case <-ctx.Done():
-		}
-	}
-	if r.state.CompareAndSwap(stateWaited, stateLeft) {
-		// finish sees that the caller has left, and sends nothing to done.
-		return false
-	}
-	<-r.done // it was finished just now
-	return true
+	_, ok := inflight.Wait(ctx, deadline, &r.caller, r.done)
+	return ok
 }
 
 // noteTrip notes the round trip of a request that was answered. It does not include the making of
