@@ -353,8 +353,12 @@ func (c *claim) enter(v *view, txn Txn, refused driver.Reply) (reply driver.Repl
 		return reply, false, err
 	}
 	in := v.listed(c.ask.Waiter)
-	if reply, _ = v.rec.Acquire(c.ask, v.now); reply.Granted || refused.Listed && !in {
-		return reply, true, nil // the lock was given up, and may have been taken anew
+	reply, _ = v.rec.Acquire(c.ask, v.now)
+	switch {
+	case reply.Granted, refused.Listed && !in: // the lock was given up, and may have been taken anew
+		return reply, true, nil
+	case !v.ordered && v.rec.Ordered(v.now): // it is shared by now, and the lock has to say that a writer waits
+		return reply, true, nil
 	}
 	reply.Listed = reply.Listed && refused.Listed
 	return v.refusal(reply), false, nil

@@ -115,7 +115,7 @@ type Op struct {
 
 // Range is all entries with names that begin with Prefix, which ends with a slash. With a
 // Limit it is a page of a long list. Its entries need not be of one moment: each is from
-// some moment after the call of Commit.
+// some moment that is not before the one of the entries in [Answer.Read].
 type Range struct {
 	Prefix string
 	// After, unless empty, leaves out all names up to this one.

@@ -107,8 +107,8 @@ func (t *tries) send(txn Txn) (answer Answer, received time.Time, again bool, er
 	return answer, received, t.rest(base), err
 }
 
-// list looks at a key and its line. The lockers that are listed are all up to the revision of the line before, since a
-// list may be of an earlier moment than the other entries of an answer.
+// list looks at a key and its line. All lockers are listed that had come when the line was written last, and perhaps
+// some that came later (see [Range]).
 func (t *tries) list(key string, before found) (at found, received time.Time, again bool, err error) {
 	names := t.store.names
 	// Without a limit a server would list again until all entries are of one moment.
@@ -131,8 +131,7 @@ func (t *tries) list(key string, before found) (at found, received time.Time, ag
 			at.all = e.Revision
 		}
 	}
-	number := before.line.Revision.Number
-	at.full, at.upTo = at.line.Revision.Number == number, number*perRevision+1
+	at.full, at.upTo = true, at.line.Revision.Number*perRevision+1
 	return at, received, false, nil
 }
 

@@ -52,6 +52,10 @@ func (s *Store) open(key string, at found, received time.Time) (*view, error) {
 		}
 		v.rec, v.holds, v.gone = rec, in.Holds, in.Gone
 	}
+	if line := v.line.since(v.gone); len(line) > 0 && line[len(line)-1].Number > at.upTo {
+		at.full = false // one has come since, and so may others
+	}
+	v.at = at
 	v.rec.SetNext(nextToken(at.lock))
 	var since map[string]time.Time
 	var waits map[int64]time.Time
@@ -152,12 +156,13 @@ func (v *view) write(n keystate.Notices, comes held, lineAlone bool) (txn Txn) {
 	o := v.reorder()
 	unchanged := o.gone == v.gone && slices.Equal(holds, v.holds) && v.text(v.base) == v.was
 	ended := !unchanged && len(holds) == 0 && v.rec.Idle(v.now)
-	// Where no locker is called, or the releasing locker alone, no other may have come. And a line is written anew
-	// only as it is.
+	// Where no locker is called, or the releasing locker alone, no other may have come. A grant must pass no locker that
+	// goes before it. And a line is written anew only as it is.
 	others := slices.ContainsFunc(o.all, func(w listed) bool { return w.Name.ID() != v.own })
-	alone := ended || o.whole || !unchanged && v.rec.Free() && (!others || !v.rec.Reserved(v.now)) || n.Freed && !n.Announced
+	alone := ended || o.whole || !unchanged && v.rec.Free() && (!others || !v.rec.Reserved(v.now)) || n.Freed && !n.Announced ||
+		comes.Owner != "" && v.ordered && v.numberOf(v.own) > v.at.upTo
 	v.unsure = (alone || v.first && len(o.ops) > 0) && !v.at.full || o.gone > v.gone && !v.knows(o.gone) ||
-		n.Announced && !v.knows(v.firstNumber()) || comes.Owner != "" && v.ordered && !v.knows(v.numberOf(v.own))
+		n.Announced && !v.knows(v.firstNumber())
 	switch {
 	case unchanged && len(o.ops) == 0:
 		txn.If = nil

@@ -96,47 +96,44 @@ func TestAnEntryFromBeforeTheLockWasMadeDelaysNoLocker(t *testing.T) {
 	})
 }
 
-// behindTime is a server with lists that are of an earlier moment than the other entries of an answer, or the names
-// in them are, and the values of a later one.
-type behindTime struct {
+// laterLists is a server with lists that are of a later moment than the other entries of an answer. With names, the
+// names in them are of the same moment, and the values of the later one.
+type laterLists struct {
 	casstore.Server
 	between func()
 	names   bool
 }
 
-func (s *behindTime) Commit(ctx context.Context, txn casstore.Txn) (casstore.Answer, error) {
-	if len(txn.List) == 0 || s.between == nil {
+func (s *laterLists) Commit(ctx context.Context, txn casstore.Txn) (casstore.Answer, error) {
+	lists := txn.List
+	if len(lists) == 0 || s.between == nil {
 		return s.Server.Commit(ctx, txn)
 	}
-	lists, err := s.Server.Commit(ctx, casstore.Txn{List: txn.List})
+	answer, err := s.Server.Commit(ctx, txn)
 	if err != nil {
-		return lists, err
+		return answer, err
 	}
 	s.between()
+	txn = casstore.Txn{List: lists}
 	if s.names {
-		for i, list := range lists.Lists {
-			var read casstore.Txn
-			for _, e := range list {
-				read.Read = append(read.Read, e.Name)
-			}
-			now, err := s.Server.Commit(ctx, read)
-			if err != nil {
-				return now, err
-			}
-			lists.Lists[i] = slices.DeleteFunc(now.Read, func(e casstore.Entry) bool { return !e.There() })
+		txn.List = nil
+		for _, e := range answer.Lists[0] {
+			txn.Read = append(txn.Read, e.Name)
 		}
 	}
-	txn.List = nil
-	answer, err := s.Server.Commit(ctx, txn)
-	answer.Lists = lists.Lists
+	later, err := s.Server.Commit(ctx, txn)
+	if answer.Lists = later.Lists; s.names {
+		answer.Lists = [][]casstore.Entry{slices.DeleteFunc(later.Read, func(e casstore.Entry) bool { return !e.There() })}
+	}
 	return answer, err
 }
 
-// A release that finds no locker in line deletes the lock.
+// The locker is in the list, and the line is not as it was read. A release that finds no locker in line deletes the
+// lock.
 func TestALockerThatComesWhileTheLineIsListedIsCalled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		memory := castest.NewMemory()
-		server := &behindTime{Server: memory}
+		server := &laterLists{Server: memory}
 		a, b, c := locker{open(t, server), t, "a"}, locker{open(t, memory), t, "b"}, locker{open(t, memory), t, "c"}
 		a.ask()
 		b.ask()
@@ -263,12 +260,12 @@ func TestALockerThatLeavesTakesNoOtherOutOfTheLine(t *testing.T) {
 	})
 }
 
-// A server reads the names of a list first, and then the values. A locker that has come again meanwhile is in the list,
-// one that came before it is not. The call of the first locker has the line behind it, and that must end before a gap.
+// A locker that has come again meanwhile is in the list, one that came before it is not. The call of the first locker
+// has the line behind it, and that must end before a gap.
 func TestALockerThatAListHasMissedIsNotPassedOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		memory := castest.NewMemory()
-		server := &behindTime{Server: memory, names: true}
+		server := &laterLists{Server: memory, names: true}
 		a := locker{open(t, server), t, "a"}
 		first, missed, again := locker{open(t, memory), t, "first"}, locker{open(t, memory), t, "missed"}, locker{open(t, memory), t, "again"}
 		a.ask()
@@ -300,6 +297,42 @@ func TestALockerThatAListHasMissedIsNotPassedOver(t *testing.T) {
 		}
 		if server.between != nil {
 			t.Error("the release has not listed the line; want that it does where the line was written")
+		}
+	})
+}
+
+// The process of a writer takes a lock for another's that is shared by now. The writer comes into line without a look,
+// and then must keep new readers out.
+func TestAWriterThatTakesASharedLockForAnotherKeepsNewReadersOut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := castest.NewMemory()
+		a, writer := locker{open(t, server), t, "a"}, locker{open(t, server), t, "writer"}
+		a.ask()
+		writer.ask()
+		if err := writer.Decline(t.Context(), "k", "writer"); err != nil {
+			t.Fatal(err)
+		}
+		a.release()
+		read := func(id string) bool {
+			l := locker{open(t, server), t, id}
+			reply, err := l.Acquire(t.Context(), driver.AcquireRequest{
+				Key: "k", Owner: id + ":1", Kind: driver.Shared, TTL: lease, Waiter: driver.NewWaiter(id, driver.Shared, time.Millisecond),
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return reply.Granted
+		}
+		if !read("first") {
+			t.Fatal("the lock is free; want that a reader has it")
+		}
+		if reply, err := writer.Acquire(t.Context(), driver.AcquireRequest{
+			Key: "k", Owner: "writer:2", TTL: lease, Left: time.Minute, Waiter: driver.NewWaiter("writer", driver.Exclusive, time.Millisecond),
+		}); err != nil || !reply.Listed {
+			t.Fatalf("%+v, %v; want the writer in line", reply, err)
+		}
+		if read("second") {
+			t.Error("a reader has passed the writer; want that it waits behind")
 		}
 	})
 }

@@ -47,7 +47,7 @@ func countedCluster(t *testing.T) (client func() *clientv3.Client, members []*ex
 	for _, m := range c.members {
 		members = append(members, m.cmd)
 	}
-	return func() *clientv3.Client { return counted(t, c.addrs(), requests) }, members,
+	return func() *clientv3.Client { return counted(t, allFar(t, c.addrs()), requests) }, members,
 		func() (int64, int64) { return requests.Load(), 0 }
 }
 

@@ -53,7 +53,7 @@ func countedEnsemble(t *testing.T) (conn func() *zkstore.Conn, members []*exec.C
 		members = append(members, m.cmd)
 	}
 	return func() *zkstore.Conn {
-		conn, err := zkstore.Connect(e.addrs(), counter.dial)
+		conn, err := zkstore.Connect(allFar(t, e.addrs()), counter.dial)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -130,7 +130,7 @@ func TestOnZooKeeperHoldersAndWaitersAreIdle(t *testing.T) {
 func TestOnZooKeeperAWatchThatHasNotFiredIsUsedAgain(t *testing.T) {
 	e := newEnsemble(t)
 	var counter requestCounter
-	conn, err := zkstore.Connect(e.addrs(), counter.dial)
+	conn, err := zkstore.Connect(allFar(t, e.addrs()), counter.dial)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/interlock-go/interlock/core/casstore"
@@ -95,6 +97,46 @@ func (s *suite) lists() {
 	if list := s.commit(casstore.Txn{List: []casstore.Range{{Prefix: s.prefix + "never/"}}}).Lists[0]; len(list) > 0 {
 		s.Errorf("an empty range lists %+v", list)
 	}
+}
+
+// listsAreLate lists entries that come meanwhile, each together with a change of an entry that counts them.
+func (s *suite) listsAreLate() {
+	s.done(nil, s.put("l", "0"))
+	const comers, each = 3, 20
+	var all sync.WaitGroup
+	var come atomic.Int64
+	for range comers {
+		all.Go(func() {
+			for range each {
+				n := come.Add(1)
+				if _, err := s.server.Commit(s.Context(), casstore.Txn{Then: []casstore.Op{s.put(fmt.Sprint("l/", n), ""), s.put("l", "")}}); err != nil {
+					s.Errorf("Commit: %v", err)
+				}
+			}
+		})
+	}
+	before := map[string]casstore.Entry{}
+	for end := false; !end; {
+		end = come.Load() == comers*each
+		answer := s.commit(casstore.Txn{Read: []string{s.prefix + "l"}, List: []casstore.Range{{Prefix: s.prefix + "l/", Limit: 500}}})
+		at, now := answer.Read[0].Revision.Number, map[string]casstore.Entry{}
+		for _, e := range answer.Lists[0] {
+			now[e.Name] = e
+		}
+		for name, e := range before { // nothing is deleted
+			if now[name] != e {
+				s.Errorf("%s was listed as %+v, and then as %+v", name, e, now[name])
+			}
+		}
+		last := s.commit(casstore.Txn{List: []casstore.Range{{Prefix: s.prefix + "l/", Limit: 500}}}).Lists[0]
+		for _, e := range last {
+			if e.Revision.Number <= at && now[e.Name] != e {
+				s.Errorf("%s is from revision %d, and not in a list with an entry of revision %d", e.Name, e.Revision.Number, at)
+			}
+		}
+		before = now
+	}
+	all.Wait()
 }
 
 func (s *suite) texts() {
