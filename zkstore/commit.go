@@ -50,8 +50,17 @@ func (s *server) Commit(ctx context.Context, txn casstore.Txn) (answer casstore.
 	for _, condition := range txn.If {
 		c.conditions[condition.Name] = condition.Revision
 	}
+	if txn.Late && c.conn.SessionID() == s.answered.Load() {
+		return c.late(ctx)
+	}
 	for {
+		session := c.conn.SessionID()
 		answer, again, err := c.try(ctx)
+		if err == nil && c.conn.SessionID() == session {
+			s.answered.Store(session)
+		} else if err == nil {
+			s.answered.Store(0)
+		}
 		if !again || err != nil {
 			return answer, err
 		}
@@ -106,6 +115,19 @@ func (c *commit) try(ctx context.Context) (answer casstore.Answer, again bool, e
 		return answer, true, nil
 	}
 	return casstore.Answer{Read: v.entries(c.txn.Else)}, false, nil
+}
+
+// late has one member answer alone. In a session no answer is older than one before it.
+func (c *commit) late(ctx context.Context) (answer casstore.Answer, err error) {
+	session := c.conn.SessionID()
+	v, err := c.view(ctx, c.txn.Read, nil, c.txn.List, 0)
+	if err == nil && (c.conn.SessionID() != session || c.answered.Load() != session) {
+		err = errOtherSession
+	}
+	if err != nil {
+		return answer, unsent(err)
+	}
+	return casstore.Answer{Done: true, Read: v.entries(c.txn.Read), Lists: v.lists}, nil
 }
 
 // unsent says of an error that nothing was executed.

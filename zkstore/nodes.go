@@ -26,6 +26,8 @@ const (
 	// highest bounds the number of a change. ZooKeeper counts the elections of a leader above
 	// 32 bits; a fencing token has room for 16,128 of them.
 	highest = 1<<46 - 1<<40
+	// versions is added to a version where it is given away: it has a sign, and [casstore.Revision] has positive ones.
+	versions = 1 << 32
 	// anyVersion is the version that a request gives to compare none. A version has 32 bits and
 	// a sign, and goes on from the highest at the lowest. So no node may rest at this version:
 	// a write that would leave it there writes twice.
@@ -58,7 +60,7 @@ func (n node) revision() casstore.Revision {
 	if !n.live {
 		return casstore.Revision{}
 	}
-	return casstore.Revision{Number: n.number, Version: int64(n.version)}
+	return casstore.Revision{Number: n.number, Version: int64(uint32(n.version)) + versions}
 }
 
 // same reports whether nothing was written between two looks at a node.

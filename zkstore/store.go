@@ -66,6 +66,8 @@ func newServer(conn *Conn) *server {
 type server struct {
 	conn   *Conn
 	newest atomic.Int64 // the highest number that was seen
+	// answered is the session of the last answer; zero: it is not known.
+	answered atomic.Int64
 	lanes
 	watches watches
 

@@ -227,7 +227,7 @@ func (c *claim) look() (reply driver.Reply, again bool, err error) {
 	switch {
 	case v.unsure:
 		again, err = c.list()
-		return driver.Reply{}, again || err == nil, err
+		return driver.Reply{}, again, err
 	case reply.Granted:
 		return c.take(v, txn, want, reply)
 	case len(txn.Then) > 0:
@@ -266,7 +266,7 @@ func (c *claim) take(v *view, txn Txn, want held, granted driver.Reply) (reply d
 		c.sawVoid(c.void, answer.Read[len(answer.Read)-1].Revision)
 		if c.learn(answer.Read, received); v.stale(answer) {
 			again, err = c.list()
-			return reply, again || err == nil, err
+			return reply, again, err
 		}
 		return reply, true, nil
 	}
@@ -305,10 +305,10 @@ func (c *claim) read() (again bool, err error) {
 	return again, err
 }
 
-// list looks at the key and its line.
+// list looks at the line of the key.
 func (c *claim) list() (again bool, err error) {
 	defer func(unknown bool) { c.unknown = unknown }(c.unknown) // it takes no lock
-	c.at, c.received, again, err = c.tries.list(c.ask.Key, c.at)
+	c.at, again, err = c.tries.list(c.ask.Key, c.at)
 	return again, err
 }
 

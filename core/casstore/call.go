@@ -20,11 +20,12 @@ type call struct {
 	Next driver.Waiters  `json:"next"`
 	Now  int             `json:"now,omitempty"`
 	// Lock is the value of the lock: so the locker that is called takes the lock without a look at it. Empty: it
-	// is not known. At is the number of its revision; zero: the same transaction has written it. Age is for how many
-	// milliseconds it has been so.
-	Lock string `json:"lock,omitempty"`
-	At   int64  `json:"at,omitempty"`
-	Age  int64  `json:"age,omitempty"`
+	// is not known. At is the number of its revision; zero: the same transaction has written it. Version is of the revision.
+	// Age is for how many milliseconds it has been so.
+	Lock    string `json:"lock,omitempty"`
+	At      int64  `json:"at,omitempty"`
+	Version int64  `json:"version,omitempty"`
+	Age     int64  `json:"age,omitempty"`
 	// Line is the beginning of the line, as the calling process knew it, and InOne the number of the entry with all
 	// lockers: zero if there is none, [thisCall] if the same transaction has written it.
 	Line  []listed `json:"line,omitempty"`
@@ -121,7 +122,7 @@ func (s *Store) calledWith(key string, at Entry, c call) found {
 	if number == 0 {
 		number = at.Revision.Number
 	}
-	now.lock = Entry{Name: s.names.lock(key), Value: c.Lock, Revision: Revision{Number: number, Version: AnyVersion}}
+	now.lock = Entry{Name: s.names.lock(key), Value: c.Lock, Revision: Revision{Number: number, Version: c.Version}}
 	if n := len(c.Line); n > 0 {
 		now.come, now.full, now.upTo, now.all = s.names.entries(key, c.Line), false, c.Line[n-1].Number, Revision{}
 		switch c.InOne {

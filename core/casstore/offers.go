@@ -20,7 +20,7 @@ const offersAfter = driver.OfferLasts / 2
 
 // ahead is how many lockers an offer names that wait behind its own. The process that takes it calls these,
 // one after the other, without a look at the line.
-const ahead = 16
+const ahead = 32
 
 // taker takes the offers to a locker of this process.
 type taker struct {

@@ -142,13 +142,10 @@ func (p *parting) giveUp() (waiting driver.Waiters, again bool, err error) {
 	return waiting, false, nil
 }
 
-// list looks at the lock and its line.
+// list looks at the line of the lock.
 func (p *parting) list() (again bool, err error) {
-	at, _, again, err := p.tries.list(p.ask.Key, p.at)
-	if err != nil {
-		return again, err
-	}
-	return p.look(at)
+	p.at, again, err = p.tries.list(p.ask.Key, p.at)
+	return again, err
 }
 
 // barely has the release go on without its writes: a server that has no space still

@@ -106,11 +106,10 @@ func (s *Store) judge(ctx context.Context, r renewal, at found) (contended bool,
 	v, err := s.open(r.Key, at, time.Time{})
 	for err == nil && !v.at.full && !v.waits() {
 		t := tries{store: s, deadline: time.Now().Add(s.wait()), base: ctx}
-		var received time.Time
-		if at, received, _, err = t.list(r.Key, at); err != nil {
+		if at, _, err = t.list(r.Key, at); err != nil {
 			return true, nil // the next renewal asks again
 		}
-		v, err = s.open(r.Key, at, received)
+		v, err = s.open(r.Key, at, s.now())
 	}
 	return err == nil && v.waits(), err
 }
@@ -169,7 +168,7 @@ func (s *Store) relist(ctx context.Context, h *hold) error {
 	at := h.at
 	s.mu.Unlock()
 	t := tries{store: s, deadline: time.Now().Add(s.wait()), base: ctx}
-	at, _, _, err := t.list(h.key, at)
+	at, _, err := t.list(h.key, at)
 	if err == nil {
 		s.mu.Lock()
 		defer s.mu.Unlock()

@@ -58,14 +58,25 @@ type Revision struct {
 	// Number is above 0, and below 2^46. It is greater than the number of everything that
 	// was committed before, under any name. The lock makes its fencing token of it.
 	Number int64
-	// Version is for a server that compares something else than Number. The store
-	// hands it back as it came, or [AnyVersion].
+	// Version is for a server that compares something else than Number, and zero always for others. It is positive,
+	// and one greater with each change of an entry that is there. The store hands it back, or [AnyVersion].
 	Version int64
 }
 
 // AnyVersion is the Version in a condition of a store that knows the Number alone: from another
 // entry, which the same transaction wrote. The server compares the Number then.
 const AnyVersion = -1
+
+// next is the Version after a change of an entry.
+func (r Revision) next() int64 {
+	switch {
+	case r.Number == 0:
+		return AnyVersion
+	case r.Version <= 0:
+		return r.Version
+	}
+	return r.Version + 1
+}
 
 // Is reports whether a condition on this revision holds for an entry with the other one.
 func (r Revision) Is(other Revision) bool {
@@ -99,6 +110,9 @@ type Txn struct {
 	List []Range
 	// Else has the names of entries to return if the conditions did not hold.
 	Else []string
+	// Late, in a transaction that only reads, says that one member may answer alone. Its moment may be before the
+	// call of Commit, but not before that of an answer which the same Server has given before the call.
+	Late bool
 }
 
 // Condition says that an entry has a revision; the zero revision, that it is not there.

@@ -142,7 +142,7 @@ func (w *sweeper) died(process string) bool {
 
 // inherit takes dead processes out of a lock and its line. It reports false if the key has changed meanwhile.
 func (w *sweeper) inherit(key string, at found) (done bool, err error) {
-	at, _, _, err = w.list(key, at)
+	at, _, err = w.list(key, at)
 	if err != nil {
 		return false, err
 	}

@@ -107,19 +107,19 @@ func (t *tries) send(txn Txn) (answer Answer, received time.Time, again bool, er
 	return answer, received, t.rest(base), err
 }
 
-// list looks at a key and its line. All lockers are listed that had come when the line was written last, and perhaps
-// some that came later (see [Range]).
-func (t *tries) list(key string, before found) (at found, received time.Time, again bool, err error) {
+// list looks at the line of a key whose lock was found before. All lockers are listed that had come when the line was
+// written last, and perhaps some that came later (see [Range]).
+func (t *tries) list(key string, before found) (at found, again bool, err error) {
 	names := t.store.names
 	// Without a limit a server would list again until all entries are of one moment.
-	txn := Txn{Read: []string{names.lock(key), names.line(key)}, List: []Range{{Prefix: names.waits(key, ""), Limit: page}}}
-	for at.come = []Entry{}; ; txn.Read = nil {
-		answer, now, again, err := t.send(txn)
+	txn := Txn{Read: []string{names.line(key)}, List: []Range{{Prefix: names.waits(key, ""), Limit: page}}, Late: true}
+	for at.lock, at.come = before.lock, []Entry{}; ; txn.Read = nil {
+		answer, _, again, err := t.send(txn)
 		if err != nil {
-			return before, received, again, err
+			return before, again, err
 		}
 		if len(txn.Read) > 0 {
-			at.lock, at.line, received = answer.Read[0], answer.Read[1], now
+			at.line = answer.Read[0]
 		}
 		if at.come = append(at.come, answer.Lists[0]...); len(answer.Lists[0]) < page {
 			break
@@ -132,7 +132,7 @@ func (t *tries) list(key string, before found) (at found, received time.Time, ag
 		}
 	}
 	at.full, at.upTo = true, at.line.Revision.Number*perRevision+1
-	return at, received, false, nil
+	return at, true, nil
 }
 
 // rest pauses before the next try. It reports false if there is no time for one.

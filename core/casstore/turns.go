@@ -89,8 +89,8 @@ func (c *change) round() (again bool, err error) {
 	}
 	txn := v.write(c.rule(v), held{}, false)
 	if v.unsure {
-		c.at, c.received, again, err = c.list(c.key, c.at)
-		return again || err == nil, err
+		c.at, again, err = c.list(c.key, c.at)
+		return again, err
 	}
 	switch {
 	case len(txn.Then) > 0:
@@ -109,8 +109,8 @@ func (c *change) round() (again bool, err error) {
 		return false, nil
 	}
 	if c.at, c.received = v.learn(txn, answer, received), received; v.stale(answer) {
-		c.at, c.received, again, err = c.list(c.key, c.at)
-		return again || err == nil, err
+		c.at, again, err = c.list(c.key, c.at)
+		return again, err
 	}
 	return true, nil
 }
@@ -198,13 +198,13 @@ func (s *Store) guarded(v *view, turn int) {
 	}
 	t := tries{store: s, deadline: time.Now().Add(s.wait())}
 	read := []string{s.names.lock(v.key), s.names.line(v.key)}
-	at, received, _, err := t.list(v.key, v.at)
+	at, _, err := t.list(v.key, v.at)
 	if err != nil {
 		return // a locker looks after a time
 	}
-	now, err := s.open(v.key, at, received)
-	if err != nil || at.lock.Revision.Number != v.at.lock.Revision.Number {
-		return // a locker has come
+	now, err := s.open(v.key, at, time.Time{})
+	if err != nil {
+		return
 	}
 	line := now.line.since(now.gone) // others have come since
 	over := turn >= min(len(line), driver.KeptFor) || !v.rec.Reserved(s.now())
@@ -215,6 +215,7 @@ func (s *Store) guarded(v *view, turn int) {
 		if c := to[w.Process]; w.Process != "" && (over || i == turn) {
 			c.To, c.Next = append(c.To, w.Name), names(line[turn:])
 			c.Lock, c.At, c.Age = at.lock.Value, at.lock.Revision.Number, s.now().Sub(v.base).Milliseconds()
+			c.Version = at.lock.Revision.Version
 			to[w.Process] = c
 		}
 	}

@@ -311,7 +311,7 @@ func (v *view) calls(n keystate.Notices, now order, first Op) (ops []Op) {
 		c := to[process]
 		c.To, c.Next, c.Now = append(c.To, name), n.Signal.Next, n.Signal.Now
 		if first.Name == v.names.lock(v.key) {
-			c.Lock = first.Value // empty for a lock that is deleted
+			c.Lock, c.Version = first.Value, v.at.lock.Revision.next() // empty for a lock that is deleted
 		}
 		c.InOne = v.at.all.Number
 		if now.whole {

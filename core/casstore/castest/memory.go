@@ -88,7 +88,7 @@ func (m *Memory) write(ops []casstore.Op) []casstore.Revision {
 		_, there := m.entries[op.Name]
 		switch {
 		case !op.Delete:
-			written[i] = casstore.Revision{Number: m.number}
+			written[i] = casstore.Revision{Number: m.number, Version: m.entries[op.Name].Revision.Version + 1}
 			e := casstore.Entry{Name: op.Name, Value: op.Value, Revision: written[i]}
 			m.entries[op.Name] = e
 			changes = append(changes, casstore.Change{Entry: e})

@@ -99,6 +99,17 @@ func (s *suite) lists() {
 	}
 }
 
+func (s *suite) versions() {
+	last := s.done(nil, s.put("k", ""))
+	for range 3 {
+		now := s.done(nil, s.put("k", ""))
+		if want := last.Version + 1; last.Version < 0 || now.Version != want && now.Version+last.Version != 0 {
+			s.Errorf("version %d follows %d; want %d, or zero always", now.Version, last.Version, want)
+		}
+		last = now
+	}
+}
+
 // listsAreLate lists entries that come meanwhile, each together with a change of an entry that counts them.
 func (s *suite) listsAreLate() {
 	s.done(nil, s.put("l", "0"))
