@@ -31,7 +31,7 @@ type machine struct {
 func start(t *testing.T, server *castest.Memory, opts ...core.LockerOption) *machine {
 	t.Helper()
 	m := &machine{}
-	m.store = open(t, castest.Link{Server: server, Meet: func(txn *casstore.Txn) castest.Fault {
+	m.store = open(t, &castest.Link{Server: server, Lags: true, Meet: func(txn *casstore.Txn) castest.Fault {
 		if txn != nil && len(txn.Then) > 0 {
 			if next := m.next.Swap(nil); next != nil {
 				return *next
@@ -230,7 +230,7 @@ func TestASweepComesBackToAKeyThatHasChangedUnderIt(t *testing.T) {
 		server := castest.NewMemory()
 		dead, comer := start(t, server), locker{open(t, server), t, "comer"}
 		changed := false
-		sweeper := open(t, castest.Link{Server: server, Meet: func(txn *casstore.Txn) (f castest.Fault) {
+		sweeper := open(t, &castest.Link{Server: server, Meet: func(txn *casstore.Txn) (f castest.Fault) {
 			if txn == nil || changed || !slices.Contains(txn.Then, casstore.Op{Name: "interlock/k/lock", Delete: true}) {
 				return f
 			}
@@ -296,7 +296,7 @@ func TestASweepThatFailsIsDoneAgain(t *testing.T) {
 		a := start(t, server)
 		a.lock(t, "orphaned")
 		failed := 0
-		store := open(t, castest.Link{Server: server, Meet: func(txn *casstore.Txn) castest.Fault {
+		store := open(t, &castest.Link{Server: server, Meet: func(txn *casstore.Txn) castest.Fault {
 			for i := range txn.Then {
 				if txn.Then[i].Delete && strings.HasSuffix(txn.Then[i].Name, "orphaned/lock") && failed < 1 {
 					failed++

@@ -79,7 +79,7 @@ func TestAProcessFarAwayHasItsShareOfTheGrants(t *testing.T) {
 					if i == 0 {
 						way = 30 * time.Millisecond
 					}
-					store := open(t, castest.Link{Server: server, Meet: func(*casstore.Txn) castest.Fault {
+					store := open(t, &castest.Link{Server: server, Lags: true, Meet: func(*casstore.Txn) castest.Fault {
 						return castest.Fault{Before: way, After: way}
 					}})
 					locker, err := core.New(store, core.Unlisted())

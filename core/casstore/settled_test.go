@@ -29,7 +29,7 @@ const (
 func onDisk(t *testing.T, server *castest.Memory, opts ...casstore.Option) (*casstore.Store, *atomic.Int32) {
 	t.Helper()
 	var state atomic.Int32
-	link := castest.Link{Server: server, Meet: func(txn *casstore.Txn) castest.Fault {
+	link := &castest.Link{Server: server, Meet: func(txn *casstore.Txn) castest.Fault {
 		f := castest.Fault{Before: time.Millisecond, After: time.Millisecond}
 		if txn == nil {
 			return f
@@ -95,7 +95,7 @@ func TestAnOwnerOfUnknownOutcomeIsReleasedWithoutSpace(t *testing.T) {
 		server := castest.NewMemory()
 		var lost atomic.Bool
 		var state atomic.Int32
-		store := open(t, castest.Link{Server: server, Meet: func(txn *casstore.Txn) castest.Fault {
+		store := open(t, &castest.Link{Server: server, Meet: func(txn *casstore.Txn) castest.Fault {
 			f := castest.Fault{Before: time.Millisecond, After: time.Millisecond, Unanswered: lost.Load()}
 			for _, op := range txn.Then {
 				if !op.Delete && disk(state.Load()) == full {
@@ -134,7 +134,7 @@ func TestTheEndOfAPermitWithoutSpaceDeletesNoOtherLock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := castest.NewMemory()
 		var lost, slow, without atomic.Bool
-		store := open(t, castest.Link{Server: server, Meet: func(txn *casstore.Txn) castest.Fault {
+		store := open(t, &castest.Link{Server: server, Meet: func(txn *casstore.Txn) castest.Fault {
 			f := castest.Fault{Before: time.Millisecond, After: time.Millisecond, Unanswered: lost.Swap(false)}
 			if txn == nil {
 				return f

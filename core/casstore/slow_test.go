@@ -17,7 +17,7 @@ import (
 
 // far makes a store on a server that takes some time for its answers.
 func far(t *testing.T, trip time.Duration) *casstore.Store {
-	return open(t, castest.Link{Server: castest.NewMemory(), Meet: func(*casstore.Txn) castest.Fault {
+	return open(t, &castest.Link{Server: castest.NewMemory(), Meet: func(*casstore.Txn) castest.Fault {
 		return castest.Fault{Before: trip / 2, After: trip / 2}
 	}}, casstore.Timeout(250*time.Millisecond), casstore.Logger(slog.New(slog.DiscardHandler)))
 }
@@ -47,7 +47,7 @@ func TestAServerThatAnswersSlowlyGrantsLocks(t *testing.T) {
 func TestAServerThatHasBecomeSlowGrantsLocks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		trip := new(atomic.Int64)
-		store := open(t, castest.Link{Server: castest.NewMemory(), Meet: func(*casstore.Txn) castest.Fault {
+		store := open(t, &castest.Link{Server: castest.NewMemory(), Meet: func(*casstore.Txn) castest.Fault {
 			return castest.Fault{After: time.Duration(trip.Load())}
 		}}, casstore.Timeout(250*time.Millisecond), casstore.Logger(slog.New(slog.DiscardHandler)))
 		for _, took := range []time.Duration{time.Millisecond, 400 * time.Millisecond, 400 * time.Millisecond} {
@@ -66,7 +66,7 @@ func TestAServerThatHasBecomeSlowGrantsLocks(t *testing.T) {
 func TestALockFollowsSoonAfterAnElection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var dead atomic.Bool
-		store := open(t, castest.Link{Server: castest.NewMemory(), Meet: func(*casstore.Txn) castest.Fault {
+		store := open(t, &castest.Link{Server: castest.NewMemory(), Meet: func(*casstore.Txn) castest.Fault {
 			return castest.Fault{Before: time.Millisecond, After: time.Millisecond, Lost: dead.Load()}
 		}}, casstore.Timeout(250*time.Millisecond), casstore.Logger(slog.New(slog.DiscardHandler)))
 		lock := func() {

@@ -62,6 +62,7 @@ var contract = []struct {
 	{"reads come after the operations", (*suite).readsOwnWrites},
 	{"another connection sees what was committed", (*suite).otherConnection},
 	{"lists are whole, ordered, and bounded", (*suite).lists},
+	{"a late answer is not older than one before", (*suite).lateReads},
 	{"versions follow each other", (*suite).versions},
 	{"a list is not older than what is read with it", (*suite).listsAreLate},
 	{"names and values come back as they were", (*suite).texts},

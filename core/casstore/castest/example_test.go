@@ -11,7 +11,7 @@ import (
 // A network that loses the answer: the transaction was executed all the same.
 func ExampleLink() {
 	server := castest.NewMemory()
-	link := castest.Link{Server: server, Meet: func(*casstore.Txn) castest.Fault { return castest.Fault{Broken: true} }}
+	link := &castest.Link{Server: server, Meet: func(*casstore.Txn) castest.Fault { return castest.Fault{Broken: true} }}
 	create := casstore.Txn{
 		If:   []casstore.Condition{{Name: "name"}}, // it is not there
 		Then: []casstore.Op{{Name: "name", Value: "value"}},

@@ -51,6 +51,12 @@ func (m *Memory) Entries() []casstore.Entry {
 	return m.list(casstore.Range{})
 }
 
+func (m *Memory) copied() map[string]casstore.Entry {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return maps.Clone(m.entries)
+}
+
 // Commit implements [casstore.Server].
 func (m *Memory) Commit(_ context.Context, txn casstore.Txn) (casstore.Answer, error) {
 	m.mu.Lock()
@@ -197,6 +203,11 @@ type Link struct {
 	// Meet returns what happens to a transaction, or to a report of a watch: a report takes
 	// Before longer, and the later ones wait for it. It is called from many goroutines.
 	Meet func(txn *casstore.Txn) Fault
+	// Lags says that the answer to a transaction that may be late ([casstore.Txn.Late]) is as late as it may be.
+	Lags bool
+
+	mu   sync.Mutex
+	last *Memory // as it was when it executed a transaction of this process last; nil: it never has
 }
 
 // errNoSpace is what a caller gets for [Fault.Settled].
@@ -206,7 +217,7 @@ var errNoSpace = errors.New("castest: no space")
 var errBroken = errors.New("castest: the connection is broken")
 
 // Commit implements [casstore.Server].
-func (l Link) Commit(ctx context.Context, txn casstore.Txn) (casstore.Answer, error) {
+func (l *Link) Commit(ctx context.Context, txn casstore.Txn) (casstore.Answer, error) {
 	fault := l.Meet(&txn)
 	if fault.Unsent {
 		return casstore.Answer{}, fmt.Errorf("%w: %w", driver.ErrNotReady, errBroken)
@@ -216,7 +227,7 @@ func (l Link) Commit(ctx context.Context, txn casstore.Txn) (casstore.Answer, er
 	}
 	answers := make(chan casstore.Answer, 1)
 	arrive := func() {
-		answer, _ := l.Server.Commit(context.Background(), txn)
+		answer := l.execute(txn)
 		if !fault.Unanswered {
 			after(fault.After, func() { answers <- answer })
 		}
@@ -235,10 +246,25 @@ func (l Link) Commit(ctx context.Context, txn casstore.Txn) (casstore.Answer, er
 	}
 }
 
+// execute executes a transaction on the server, or on the server as it was.
+func (l *Link) execute(txn casstore.Txn) casstore.Answer {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	server := l.Server
+	if l.Lags && txn.Late && l.last != nil {
+		server = l.last
+	}
+	answer, _ := server.Commit(context.Background(), txn) // it never fails
+	if l.Lags && server == l.Server {
+		l.last = &Memory{entries: server.copied()}
+	}
+	return answer
+}
+
 // settle has a transaction executed, unless it is lost, and answers without saying so.
-func (l Link) settle(ctx context.Context, txn casstore.Txn, fault Fault) (casstore.Answer, error) {
+func (l *Link) settle(ctx context.Context, txn casstore.Txn, fault Fault) (casstore.Answer, error) {
 	if !fault.Lost {
-		_, _ = l.Server.Commit(ctx, txn)
+		l.execute(txn)
 	}
 	select {
 	case <-time.After(fault.Before + fault.After):
@@ -259,7 +285,7 @@ func after(d time.Duration, f func()) {
 }
 
 // Watch implements [casstore.Server].
-func (l Link) Watch(ctx context.Context, prefix string, report func([]casstore.Change)) error {
+func (l *Link) Watch(ctx context.Context, prefix string, report func([]casstore.Change)) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	return l.Server.Watch(ctx, prefix, func(changes []casstore.Change) {

@@ -13,6 +13,6 @@ func TestMemoryKeepsTheContract(t *testing.T) {
 }
 
 func TestALinkWithoutFaultsKeepsTheContract(t *testing.T) {
-	link := castest.Link{Server: castest.NewMemory(), Meet: func(*casstore.Txn) castest.Fault { return castest.Fault{} }}
+	link := &castest.Link{Server: castest.NewMemory(), Meet: func(*casstore.Txn) castest.Fault { return castest.Fault{} }, Lags: true}
 	castest.Run(t, func(*testing.T) casstore.Server { return link })
 }

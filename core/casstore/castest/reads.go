@@ -99,6 +99,28 @@ func (s *suite) lists() {
 	}
 }
 
+func (s *suite) lateReads() {
+	other := s.open(s.T)
+	late := casstore.Txn{Read: []string{s.prefix + "l"}, List: []casstore.Range{{Prefix: s.prefix + "l/", Limit: 500}}, Late: true}
+	for i := range 50 {
+		txn, by := casstore.Txn{Then: []casstore.Op{s.put("l", ""), s.put(fmt.Sprint("l/", i), "")}}, s.server
+		if i%2 == 1 {
+			by = other
+		}
+		written, err := by.Commit(s.Context(), txn)
+		if err != nil {
+			s.Fatal(err)
+		}
+		if i%2 == 1 { // after this the first has given an answer that is newer than the change
+			s.commit(casstore.Txn{Read: []string{s.prefix + "l"}})
+		}
+		answer := s.commit(late)
+		if at := answer.Read[0].Revision; at != written.Written[0] || len(answer.Lists[0]) != i+1 {
+			s.Fatalf("a late answer has revision %+v and %d entries; want %+v and %d", at, len(answer.Lists[0]), written.Written[0], i+1)
+		}
+	}
+}
+
 func (s *suite) versions() {
 	last := s.done(nil, s.put("k", ""))
 	for range 3 {
