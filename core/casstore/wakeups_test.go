@@ -336,3 +336,89 @@ func TestAWriterThatTakesASharedLockForAnotherKeepsNewReadersOut(t *testing.T) {
 		}
 	})
 }
+
+// The process of the holder knows a locker of its own in line, and none that came before it.
+func TestAReleaseCallsTheFirstLockerAlsoIfItKnowsALaterOne(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := castest.NewMemory()
+		store := open(t, server)
+		a, first, own := locker{store, t, "a"}, locker{open(t, server), t, "first"}, locker{store, t, "own"}
+		a.ask()
+		first.ask()
+		own.ask()
+		store.Renew(t.Context(), []driver.Renewal{{Key: "k", Owner: "a:1", TTL: lease}}, func(_ int, contended bool, err error) {
+			if err != nil || !contended {
+				t.Errorf("Renew: %v, %v; want that others wait", contended, err)
+			}
+		})
+		calls := first.called()
+		a.release()
+		synctest.Wait()
+		select {
+		case <-calls:
+		default:
+			t.Error("the release has not called the first locker in line")
+		}
+	})
+}
+
+// The process that takes an offer has all that it needs to offer the lock to the next one: what the call says holds.
+func TestALockIsOfferedOnByOneTransaction(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := castest.NewMemory()
+		a := start(t, server)
+		held := a.lock(t, "k")
+		all := make(chan *core.Lease, 2)
+		for range cap(all) {
+			m := start(t, server)
+			ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond) // from then on the process takes offers
+			_, _ = m.Lock(ctx, "k")
+			cancel()
+			go func() { all <- m.lock(t, "k") }()
+			time.Sleep(100 * time.Millisecond)
+		}
+		_ = held.Release(t.Context())
+		first := <-all
+		before := server.Commits()
+		_ = first.Release(t.Context())
+		second := <-all
+		if n := server.Commits() - before; n != 1 {
+			t.Errorf("%d transactions until the next process had the lock; want 1, the release", n)
+		}
+		_ = second.Release(t.Context())
+	})
+}
+
+// A reader comes into line without a look at the writer before it, behind another reader of its process that has been
+// called. It may join the readers that have the lock only if no writer is before it.
+func TestAReaderDoesNotPassAWriterThatItDoesNotKnow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := castest.NewMemory()
+		ask := func(s *casstore.Store, id string, kind driver.Kind) driver.Reply {
+			t.Helper()
+			reply, err := s.Acquire(t.Context(), driver.AcquireRequest{
+				Key: "k", Owner: id + ":1", Kind: kind, TTL: lease, Left: time.Minute, Waiter: driver.NewWaiter(id, kind, time.Minute),
+			})
+			if err != nil {
+				t.Fatalf("%s: %v", id, err)
+			}
+			return reply
+		}
+		holder, readers, other, writer := open(t, server), open(t, server), open(t, server), open(t, server)
+		ask(holder, "holder", driver.Exclusive)
+		ask(readers, "called", driver.Shared)
+		ask(other, "reads", driver.Shared)
+		ask(writer, "writer", driver.Exclusive)
+		ask(readers, "late", driver.Shared)
+		if _, err := holder.Release(t.Context(), driver.ReleaseRequest{Key: "k", Owner: "holder:1", TTL: lease}); err != nil {
+			t.Fatal(err)
+		}
+		if !ask(other, "reads", driver.Shared).Granted {
+			t.Fatal("the lock was given up, and its reader was called; want that it has the lock")
+		}
+		ask(writer, "writer", driver.Exclusive) // from then on others wait behind it
+		if ask(readers, "late", driver.Shared).Granted {
+			t.Error("a reader has passed a writer in line; want that it waits behind")
+		}
+	})
+}
