@@ -178,9 +178,13 @@ func (c *commit) believe(ctx context.Context) error {
 		if _, known := c.conditions[op.Name]; known {
 			continue
 		}
-		if last, known := c.root.remembered(op.Name, c.at); known {
+		last, known := c.root.remembered(op.Name, c.at)
+		switch {
+		case known:
 			c.nodes[op.Name] = last
-		} else {
+		case op.There: // if not, the transaction fails, and creates it then
+			c.nodes[op.Name] = node{there: true}
+		default:
 			unknown = append(unknown, op.Name)
 		}
 	}

@@ -67,7 +67,7 @@ func (s *Store) queue(key string) *queue {
 // calling is the operation that calls lockers of a process.
 func (v *view) calling(process string, c call) Op {
 	text, _ := json.Marshal(c) // it never fails for such a type
-	return Op{Name: v.names.call(process, v.key), Value: string(text)}
+	return Op{Name: v.names.call(process, v.key), Value: string(text), There: true}
 }
 
 // lists notes whether a locker of this process may be in line.

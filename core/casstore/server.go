@@ -125,6 +125,8 @@ type Condition struct {
 type Op struct {
 	Name, Value string
 	Delete      bool
+	// There says that the entry is most likely there or was once: a server that has to know need not look first.
+	There bool
 }
 
 // Range is all entries with names that begin with Prefix, which ends with a slash. With a

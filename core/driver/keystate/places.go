@@ -25,6 +25,7 @@ func (r *Record) enter(req driver.AcquireRequest, now time.Time) driver.Reply {
 			return driver.Reply{Holder: r.reserved.offer, TTL: left, Listed: r.list(req.Waiter, true)}
 		}
 	}
+	kept := r.reserved.stands(now)
 	r.reserved = reservation{}
 	if i := r.placeOf(req.Owner); i >= 0 {
 		return driver.Reply{Granted: true, Token: r.places[i].token}
@@ -47,7 +48,17 @@ func (r *Record) enter(req driver.AcquireRequest, now time.Time) driver.Reply {
 	token := r.mint(now, tokens)
 	r.places = append(r.places, place{req.Owner, token, now.Add(req.TTL)})
 	r.last(now.Add(req.TTL))
+	if kept {
+		r.protect(now)
+	}
 	return driver.Reply{Granted: true, Token: token}
+}
+
+// protect keeps new places out where a locker waits that wants the lock. Its call comes when those before it have left.
+func (r *Record) protect(now time.Time) {
+	if slices.ContainsFunc(r.waiting, func(w waiting) bool { return !w.Place() }) {
+		r.barrier = now.Add(barrier)
+	}
 }
 
 // stay extends the lease of a place.

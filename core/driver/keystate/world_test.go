@@ -263,7 +263,7 @@ func (w *world) answered(l *member, c asked, reply any, a, b time.Time, s seen) 
 // names the difference.
 func (w *world) agreeing(c asked, got effect, ms, room int64, a, b time.Time, s seen) (left []*Record, why string) {
 	for n, now := range instants(got, a, b) {
-		if n >= 3 && len(left) > 0 {
+		if n >= 4 && len(left) > 0 {
 			break // the others are for what Redis rounds
 		}
 		kept := 0
@@ -276,6 +276,9 @@ func (w *world) agreeing(c asked, got effect, ms, room int64, a, b time.Time, s 
 				// The turns end now. In its last millisecond Redis refuses nobody, and has the list.
 				want.q = got.q
 				r.SetWaiting(driver.Waiters(got.q))
+				if c.script == "enter" {
+					r.protect(now)
+				}
 			}
 			if !s.exists { // the key may have ended before it was looked at
 				later := r.Clone()
@@ -342,6 +345,7 @@ func instants(got effect, a, b time.Time) (all []time.Time) {
 		}
 	}
 	all = append(all, a, a.Add(b.Sub(a)/2), b)
+	all = append(all, a.Truncate(time.Millisecond)) // of two places that end in one millisecond, the later may be there yet
 	for d := time.Millisecond; d <= slack/2; d += time.Millisecond {
 		all = append(all, a.Add(-d), b.Add(d))
 	}

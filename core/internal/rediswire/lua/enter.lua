@@ -52,11 +52,12 @@ local function enter(held, lock, fence, owner, lease, keep, atmost, id, tokens)
 	held = held or call('HMGET', lock, owner, 'q', 'm', 'b')
 	local mine, q, m = held[1], held[2] or '', held[3]
 	local fresh = not m and call('EXISTS', lock) == 0
-	local left
+	local left, behind
 	local kept = not m and not fresh and call('HMGET', lock, 'r', 'offer') or {}
 	local reserved, o = kept[1], kept[2]
 	if reserved then
-		local ms, behind = opening(lock, q, bare(id), reserved, o, '')
+		local ms
+		ms, behind = opening(lock, q, bare(id), reserved, o, '')
 		local first = not o and ahead(q, id)
 		if first and (atmost == 0 or select(2, gsub(sub(q, 1, first), ',', '')) < atmost) then
 			ms, behind = 0, without(q, id) -- as many come together as there are places
@@ -89,6 +90,9 @@ local function enter(held, lock, fence, owner, lease, keep, atmost, id, tokens)
 
 	left = left or without(q, id)
 	-- include seat.lua
+	if behind and left ~= q and find(',' .. left, ',[^+-]') then -- its call comes when those before it have left
+		call('HSET', lock, 'b', format('%.0f', now + longest))
+	end
 	return token
 end
 
