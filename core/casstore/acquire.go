@@ -190,6 +190,7 @@ func (c *claim) look() (reply driver.Reply, again bool, err error) {
 		return reply, false, err
 	}
 	v.own, v.first = c.ask.Waiter.ID(), c.ask.Line == driver.Newest
+	v.writers = c.ask.Kind.Place() && v.rec.Reserved(v.now)
 	lease, before := whole(c.ask.TTL), v.rec.Waiting()
 	want := held{Owner: c.ask.Owner, Process: c.process, Lease: lease.Milliseconds()}
 	var notices keystate.Notices

@@ -33,6 +33,7 @@ type view struct {
 type needs struct {
 	first   bool // the locker that asks goes before all others
 	ordered bool // the order of the line decides about a grant
+	writers bool // a grant depends on whether any locker wants the lock: a place in a lock that was kept
 	unsure  bool // a transaction that was made needs more of the line than is known: it is not to be sent
 }
 
@@ -162,7 +163,7 @@ func (v *view) write(n keystate.Notices, comes held, lineAlone bool) (txn Txn) {
 	alone := ended || o.whole || !unchanged && v.rec.Free() && (!others || !v.rec.Reserved(v.now)) || n.Freed && !n.Announced ||
 		comes.Owner != "" && v.ordered && v.numberOf(v.own) > v.at.upTo
 	v.unsure = (alone || v.first && len(o.ops) > 0) && !v.at.full || o.gone > v.gone && !v.knows(o.gone) ||
-		n.Announced && !v.knows(v.firstNumber())
+		n.Announced && !v.knows(v.firstNumber()) || comes.Owner != "" && v.writers && !v.at.full
 	switch {
 	case unchanged && len(o.ops) == 0:
 		txn.If = nil

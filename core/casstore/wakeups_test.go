@@ -422,3 +422,40 @@ func TestAReaderDoesNotPassAWriterThatItDoesNotKnow(t *testing.T) {
 		}
 	})
 }
+
+// The call of a reader has the line up to the next reader, and not the writer behind them.
+func TestAReaderThatIsCalledKeepsOthersOutForAWriterThatItDoesNotKnow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := castest.NewMemory()
+		ask := func(s *casstore.Store, id string, kind driver.Kind) driver.Reply {
+			t.Helper()
+			reply, err := s.Acquire(t.Context(), driver.AcquireRequest{
+				Key: "k", Owner: id + ":1", Kind: kind, TTL: lease, Left: time.Minute, Waiter: driver.NewWaiter(id, kind, time.Minute),
+			})
+			if err != nil {
+				t.Fatalf("%s: %v", id, err)
+			}
+			return reply
+		}
+		holder, reader, writer, late := open(t, server), open(t, server), open(t, server), open(t, server)
+		ask(holder, "holder", driver.Exclusive)
+		ask(reader, "reader", driver.Shared)
+		holder.Renew(t.Context(), []driver.Renewal{{Key: "k", Owner: "holder:1", TTL: lease}}, func(_ int, contended bool, err error) {
+			if err != nil || !contended { // and so the line is known that far
+				t.Errorf("Renew: %v, %v; want that others wait", contended, err)
+			}
+		})
+		ask(writer, "writer", driver.Exclusive)
+		called := locker{reader, t, "reader"}.called()
+		if _, err := holder.Release(t.Context(), driver.ReleaseRequest{Key: "k", Owner: "holder:1", TTL: lease}); err != nil {
+			t.Fatal(err)
+		}
+		<-called
+		if !ask(reader, "reader", driver.Shared).Granted {
+			t.Fatal("the lock was given up, and its reader was called; want that it has the lock")
+		}
+		if ask(late, "late", driver.Shared).Granted {
+			t.Error("a reader has passed a writer in line; want that it waits behind")
+		}
+	})
+}
