@@ -6,6 +6,7 @@ import (
 
 	"github.com/interlock-go/interlock/core/driver"
 	"github.com/interlock-go/interlock/core/idempotency/record"
+	"github.com/interlock-go/interlock/core/internal/clock"
 	"github.com/interlock-go/interlock/core/internal/inflight"
 	"github.com/interlock-go/interlock/core/internal/rediswire"
 )
@@ -27,7 +28,7 @@ func (s *Store) Claim(ctx context.Context, ask record.ClaimRequest) (record.Clai
 	r := &claim{ask: ask}
 	name := s.wire.Record(ask.ID)
 	r.names[0] = name
-	r.ms = [2]int64{rediswire.Milliseconds(ask.Lease), rediswire.Milliseconds(ask.Retention)}
+	r.ms = [2]int64{clock.Ceil(ask.Lease, time.Millisecond), clock.Ceil(ask.Retention, time.Millisecond)}
 	if ask.Look || ask.Ticket != "" {
 		fingerprint := r.ask.Fingerprint[:]
 		if ask.Look {

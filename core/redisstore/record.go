@@ -8,6 +8,7 @@ import (
 
 	"github.com/interlock-go/interlock/core/driver"
 	"github.com/interlock-go/interlock/core/idempotency/record"
+	"github.com/interlock-go/interlock/core/internal/clock"
 	"github.com/interlock-go/interlock/core/internal/rediswire"
 )
 
@@ -15,7 +16,7 @@ import (
 func (s *Store) Mark(ctx context.Context, ask record.MarkRequest) error {
 	r := &settling{token: ask.Token}
 	r.names[0] = s.wire.Record(ask.ID)
-	r.ms = [2]int64{rediswire.Milliseconds(ask.Lease), rediswire.Milliseconds(ask.Retention)}
+	r.ms = [2]int64{clock.Ceil(ask.Lease, time.Millisecond), clock.Ceil(ask.Retention, time.Millisecond)}
 	note := any("m")
 	if ask.HandOver {
 		note = "h"
@@ -71,7 +72,7 @@ func (s *Store) Commit(ctx context.Context, ask record.CommitRequest) (record.Co
 	r := &commit{ask: ask}
 	name := s.wire.Record(ask.ID)
 	r.names[0], r.names[2] = name, s.wire.Completion(name)
-	r.ms = [2]int64{rediswire.Milliseconds(ask.Retention), rediswire.Milliseconds(ask.Retention + ask.Tombstone)}
+	r.ms = [2]int64{clock.Ceil(ask.Retention, time.Millisecond), clock.Ceil(ask.Retention+ask.Tombstone, time.Millisecond)}
 	r.Make(s.wire, commitScript, name, r.room[:]).Keys(&r.names[0])
 	if ask.Tombstone > 0 && !ask.Interim {
 		r.names[1] = rediswire.TombstoneOf(name)
@@ -138,7 +139,7 @@ func (s *Store) Resolve(ctx context.Context, ask record.ResolveRequest) error {
 	r := &settling{token: ask.Token}
 	name := s.wire.Record(ask.ID)
 	r.names = [2]string{name, rediswire.TombstoneOf(name)}
-	r.ms = [2]int64{rediswire.Milliseconds(ask.Retention), rediswire.Milliseconds(ask.Retention + ask.Tombstone)}
+	r.ms = [2]int64{clock.Ceil(ask.Retention, time.Millisecond), clock.Ceil(ask.Retention+ask.Tombstone, time.Millisecond)}
 	r.Make(s.wire, resolveScript, name, r.room[:]).Keys(&r.names[0])
 	if ask.Tombstone > 0 {
 		r.Keys(&r.names[1])

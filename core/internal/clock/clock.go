@@ -81,3 +81,13 @@ func (c *Clock) Time(i Instant) time.Time {
 func Drift(lease time.Duration) time.Duration {
 	return lease/100 + 2*time.Millisecond
 }
+
+// Ceil counts the units that contain a duration. It rounds up: in a store a lease is never shorter than its holder
+// thinks.
+func Ceil(d, unit time.Duration) int64 {
+	n := int64(d / unit)
+	if d%unit > 0 {
+		n++
+	}
+	return n
+}

@@ -31,12 +31,3 @@ func Limits(d, least, most time.Duration) string {
 	}
 	return fmt.Sprintf("must be at least %v", least)
 }
-
-// Ceil counts the units that contain a duration. It rounds up.
-func Ceil(d, unit time.Duration) int64 {
-	n := int64(d / unit)
-	if d%unit > 0 {
-		n++
-	}
-	return n
-}

@@ -36,11 +36,6 @@ func (c *Caller) Left() bool { return c.state.Load() == left }
 // Wait waits for the outcome in done, but not longer than ctx or the deadline allow, unless that is zero. done has room
 // for the outcome, which is sent after [Caller.Serve]. It reports false if the caller has left.
 func Wait[T any](ctx context.Context, deadline time.Time, c *Caller, done <-chan T) (outcome T, ok bool) {
-	select {
-	case outcome = <-done: // no timer is needed
-		return outcome, true
-	default:
-	}
 	var alarm <-chan time.Time
 	if !deadline.IsZero() {
 		timer := time.NewTimer(time.Until(deadline))

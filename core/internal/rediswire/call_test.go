@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/interlock-go/interlock/core/driver"
+	"github.com/interlock-go/interlock/core/internal/clock"
 	"github.com/interlock-go/interlock/internal/redistest"
 )
 
@@ -71,8 +72,9 @@ func TestRequestsOfACallHaveTheirOwnArguments(t *testing.T) {
 				r := &acquires[i]
 				r.ask = driver.AcquireRequest{Owner: fmt.Sprint("owner:", i)}
 				r.keys[0], r.keys[1] = s.names.with(key(i), fenceSuffix)
-				r.ms = [2]int64{Milliseconds(lease(i)), Milliseconds(lease(i) + fenceTime)}
-				r.exclusive(s)
+				r.ms = [2]int64{clock.Ceil(lease(i), time.Millisecond), clock.Ceil(lease(i)+fenceTime, time.Millisecond)}
+				r.Make(s, acquireScript, r.keys[0], r.room[:]).Keys(&r.keys[0], &r.keys[1]).
+					Args(&r.ask.Owner).Common(&r.ms[0], &r.ms[1], &r.waiter)
 				return &r.Request
 			}) {
 				if got := rdb.HGet(t.Context(), s.names.lock(key(i)), fmt.Sprint("owner:", i)).Val(); got != fmt.Sprint(token) {
@@ -102,7 +104,8 @@ func TestRequestsOfACallHaveTheirOwnArguments(t *testing.T) {
 				r := &refusals[i]
 				r.ask, r.waiter = driver.AcquireRequest{Owner: fmt.Sprint("late:", i)}, waiter(i)
 				r.keys, r.ms = acquires[i].keys, acquires[i].ms
-				r.exclusive(s)
+				r.Make(s, acquireScript, r.keys[0], r.room[:]).Keys(&r.keys[0], &r.keys[1]).
+					Args(&r.ask.Owner).Common(&r.ms[0], &r.ms[1], &r.waiter)
 				return &r.Request
 			}) {
 				if list, _ := reply.([]any); len(list) != 4 || list[0] != fmt.Sprint("owner:", i) || list[2] != int64(1) || list[3].(int64) <= 0 {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/interlock-go/interlock/core/driver"
+	"github.com/interlock-go/interlock/core/internal/clock"
 	"github.com/interlock-go/interlock/core/internal/inflight"
 )
 
@@ -47,12 +48,12 @@ func (s *Store) askInLine(ctx context.Context, ask driver.AcquireRequest) (drive
 	if ask.Line == driver.OneWaiter {
 		r.keys[2] = r.keys[0] + waiterSuffix
 	}
-	r.ms = [2]int64{Milliseconds(ask.TTL), Milliseconds(ask.TTL + fenceTime)}
+	r.ms = [2]int64{clock.Ceil(ask.TTL, time.Millisecond), clock.Ceil(ask.TTL+fenceTime, time.Millisecond)}
 	if r.waiter != "" && ask.Offer != 0 {
 		r.waiter += "=" + strconv.FormatInt(ask.Offer, 10)
 	}
 	if r.waiter != "" && ask.Left > 0 {
-		r.waiter += "@" + strconv.FormatInt(Milliseconds(min(ask.Left, longest)), 10)
+		r.waiter += "@" + strconv.FormatInt(clock.Ceil(min(ask.Left, longest), time.Millisecond), 10)
 	}
 	r.Make(s, lineScript, r.keys[0], r.room[:]).Keys(&r.keys[0], &r.keys[1], &r.keys[2]).
 		Args(&r.ask.Owner, &r.ms[0], &r.ms[1], &r.waiter, &r.line, &r.number, &r.order)

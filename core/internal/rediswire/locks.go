@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/interlock-go/interlock/core/driver"
+	"github.com/interlock-go/interlock/core/internal/clock"
 	"github.com/interlock-go/interlock/core/internal/ident"
 	"github.com/interlock-go/interlock/core/internal/inflight"
 )
@@ -76,7 +77,7 @@ func (s *Store) Acquire(ctx context.Context, ask driver.AcquireRequest) (driver.
 	}
 	r.ask = ask
 	r.keys[0], r.keys[1] = s.names.with(ask.Key, fenceSuffix)
-	r.ms = [2]int64{Milliseconds(ask.TTL), Milliseconds(ask.TTL + fenceTime)}
+	r.ms = [2]int64{clock.Ceil(ask.TTL, time.Millisecond), clock.Ceil(ask.TTL+fenceTime, time.Millisecond)}
 	if place {
 		r.atMost, r.tokens = atMost, tokens
 		r.Make(s, enterScript, r.keys[0], r.room[:]).Keys(&r.keys[0], &r.keys[1]).
@@ -85,18 +86,19 @@ func (s *Store) Acquire(ctx context.Context, ask driver.AcquireRequest) (driver.
 		switch r.waiter = string(ask.Waiter); {
 		case r.waiter == "":
 		case ask.Offer != 0:
-			r.waiter += "=" + strconv.FormatInt(ask.Offer, 10) + "@" + strconv.FormatInt(Milliseconds(min(max(ask.Left, 0), longest)), 10)
+			r.waiter += "=" + strconv.FormatInt(ask.Offer, 10) + "@" + strconv.FormatInt(clock.Ceil(min(max(ask.Left, 0), longest), time.Millisecond), 10)
 		case ask.Left <= 0:
 		case ask.Left < longest:
-			r.waiter += "@" + strconv.FormatInt(Milliseconds(ask.Left), 10)
+			r.waiter += "@" + strconv.FormatInt(clock.Ceil(ask.Left, time.Millisecond), 10)
 		default:
 			// A request is used again, mostly for the same locker and a long wait.
 			if r.patient != string(ask.Waiter) {
-				r.patient, r.patiently = string(ask.Waiter), string(ask.Waiter)+"@"+strconv.FormatInt(Milliseconds(longest), 10)
+				r.patient, r.patiently = string(ask.Waiter), string(ask.Waiter)+"@"+strconv.FormatInt(clock.Ceil(longest, time.Millisecond), 10)
 			}
 			r.waiter = r.patiently
 		}
-		r.exclusive(s)
+		r.Make(s, acquireScript, r.keys[0], r.room[:]).Keys(&r.keys[0], &r.keys[1]).
+			Args(&r.ask.Owner).Common(&r.ms[0], &r.ms[1], &r.waiter)
 	}
 	r.Deadline, r.Write, r.Asks = ask.Deadline, true, true
 	if !r.Do(ctx, ask.Deadline) {
@@ -107,12 +109,6 @@ func (s *Store) Acquire(ctx context.Context, ask driver.AcquireRequest) (driver.
 	r.ask, r.waiter = driver.AcquireRequest{}, ""
 	s.acquires.Put(r)
 	return rep, err
-}
-
-// exclusive makes it a request for an exclusive owner.
-func (r *acquire) exclusive(s *Store) {
-	r.Make(s, acquireScript, r.keys[0], r.room[:]).Keys(&r.keys[0], &r.keys[1]).
-		Args(&r.ask.Owner).Common(&r.ms[0], &r.ms[1], &r.waiter)
 }
 
 // reply makes the caller's reply from the script's.
@@ -224,7 +220,7 @@ func (s *Store) Release(_ context.Context, ask driver.ReleaseRequest) (waiting d
 		r.Args(&r.atMost)
 	}
 	if ask.Remember {
-		r.ms = Milliseconds(ask.TTL + fenceTime)
+		r.ms = clock.Ceil(ask.TTL+fenceTime, time.Millisecond)
 		r.Args(&r.ask.Token, &r.ms)
 	}
 	r.Deadline, r.Stubborn, r.Least = ask.Deadline, true, 2

@@ -4,8 +4,10 @@ import (
 	"context"
 	_ "embed"
 	"fmt"
+	"time"
 
 	"github.com/interlock-go/interlock/core/driver"
+	"github.com/interlock-go/interlock/core/internal/clock"
 	"github.com/interlock-go/interlock/core/internal/inflight"
 )
 
@@ -47,7 +49,7 @@ func (s *Store) move(ctx context.Context, ask driver.AcquireRequest) (driver.Rep
 		}
 	}
 	r.keys[0], r.keys[1] = s.names.with(ask.Key, fenceSuffix)
-	r.ms = [3]int64{Milliseconds(ask.TTL), Milliseconds(ask.TTL + fenceTime), Milliseconds(ask.Noted)}
+	r.ms = [3]int64{clock.Ceil(ask.TTL, time.Millisecond), clock.Ceil(ask.TTL+fenceTime, time.Millisecond), clock.Ceil(ask.Noted, time.Millisecond)}
 	r.Make(s, moveScript, r.keys[0], r.room[:]).Keys(&r.keys[0], &r.keys[1])
 	if ask.Noted > 0 {
 		r.keys[2] = r.keys[0] + passedInfix + ask.From

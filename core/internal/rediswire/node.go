@@ -13,6 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/interlock-go/interlock/core/driver"
+	"github.com/interlock-go/interlock/core/internal/clock"
 )
 
 //go:embed lua/propose.lua
@@ -265,7 +266,7 @@ type Vote struct {
 func (n *Node) Propose(p Proposal, done func(Vote, error)) {
 	r := &proposal{ask: p}
 	r.names[0], r.names[1] = n.store.names.with(p.Key, fenceSuffix)
-	r.ms = [2]int64{Milliseconds(p.TTL), Milliseconds(p.Keep)}
+	r.ms = [2]int64{clock.Ceil(p.TTL, time.Millisecond), clock.Ceil(p.Keep, time.Millisecond)}
 	r.Make(n.store, proposeScript, r.names[0], r.room[:]).Keys(&r.names[0], &r.names[1], &n.mark).
 		Args(&r.ask.Owner, &r.ms[0], &r.ms[1], &r.ask.Token, (*string)(&r.ask.Waiter), &r.ask.Ends, &r.ask.Mark)
 	r.Deadline, r.Asks = p.Deadline, true
@@ -347,7 +348,7 @@ func (n *Node) Withdraw(w Withdrawal, done func(waiting driver.Waiters, err erro
 	if w.Quiet {
 		r.publish = ""
 	}
-	r.ms = Milliseconds(w.Keep)
+	r.ms = clock.Ceil(w.Keep, time.Millisecond)
 	r.Make(n.store, withdrawScript, r.names[0], r.room[:]).Keys(&r.names[0], &r.names[1]).
 		Args(&r.ask.Owner, &r.ask.Token, &r.ms, &r.ask.Limit, (*string)(&r.ask.Waiter), &r.channel, &r.publish)
 	r.Deadline, r.Stubborn = w.Deadline, true

@@ -4,8 +4,10 @@ import (
 	"context"
 	_ "embed"
 	"strconv"
+	"time"
 
 	"github.com/interlock-go/interlock/core/driver"
+	"github.com/interlock-go/interlock/core/internal/clock"
 	"github.com/interlock-go/interlock/core/internal/inflight"
 )
 
@@ -32,7 +34,7 @@ const (
 func (s *Store) Announce(ctx context.Context, a driver.Announcement) error {
 	key := s.names.locker(a.ID)
 	r := (&Request{}).Make(s, announceScript, key, make([]any, callArgs+14)).Keys(key).Args(
-		Milliseconds(a.TTL), entryHost, a.Host, entryPID, a.PID, entryService, a.Service, entryVersion, a.Version,
+		clock.Ceil(a.TTL, time.Millisecond), entryHost, a.Host, entryPID, a.PID, entryService, a.Service, entryVersion, a.Version,
 		entryStarted, strconv.FormatInt(a.Started.UnixMilli(), 10), entryProtocol, a.Protocol,
 	)
 	r.Asks, r.once = true, true

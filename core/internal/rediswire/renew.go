@@ -3,6 +3,8 @@ package rediswire
 import (
 	"context"
 	"time"
+
+	"github.com/interlock-go/interlock/core/internal/clock"
 )
 
 // Renewal is the request for one lease of a round, with room for its arguments.
@@ -133,7 +135,7 @@ func (r *Renewal) Ask(script *Script, key, owner string, times ...time.Duration)
 	r.Write = (script == renewScript || script == stayScript) && r.route.renews && r.route.ack.replicas > 0
 	r.Keys(&r.names[0]).Args(&r.names[1])
 	for j, d := range times {
-		r.ms[j] = Milliseconds(d)
+		r.ms[j] = clock.Ceil(d, time.Millisecond)
 		r.Args(&r.ms[j])
 	}
 	if script == renewScript {

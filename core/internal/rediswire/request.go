@@ -8,7 +8,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/interlock-go/interlock/core/internal/carrier"
-	"github.com/interlock-go/interlock/core/internal/clock"
 	"github.com/interlock-go/interlock/core/internal/inflight"
 )
 
@@ -141,7 +140,12 @@ func (r *Request) Do(ctx context.Context, deadline time.Time) bool {
 	} else if q := r.prepare(); q != nil && !q.sendHere(ctx, deadline, r) {
 		q.submit(r)
 	}
-	return r.Wait(ctx, deadline)
+	select {
+	case <-r.done: // the caller itself has read the reply
+		return true
+	default:
+		return r.Wait(ctx, deadline)
+	}
 }
 
 // DoWithRelease is [Request.Do] together with the release of a lock, in one round trip: it
@@ -315,6 +319,11 @@ func (r *Request) finish(err error) {
 // Wait waits for the outcome, but not longer than ctx or the deadline allow. It
 // reports false when the caller has to leave; the request goes on.
 func (r *Request) Wait(ctx context.Context, deadline time.Time) bool {
+	select {
+	case <-r.done: // no timer is needed
+		return true
+	default:
+	}
 	_, ok := inflight.Wait(ctx, deadline, &r.caller, r.done)
 	return ok
 }
@@ -331,12 +340,6 @@ func (s *Store) noteTrip(r *Request) {
 		begin = r.connected
 	}
 	s.trips.Note(time.Since(begin))
-}
-
-// Milliseconds is how Redis wants a duration. It rounds up: a lease is never shorter
-// than its holder thinks.
-func Milliseconds(d time.Duration) int64 {
-	return clock.Ceil(d, time.Millisecond)
 }
 
 // Flag is an argument of a script: a constant, since those take no allocation.
