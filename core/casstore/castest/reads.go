@@ -121,6 +121,17 @@ func (s *suite) lateReads() {
 	}
 }
 
+func (s *suite) takenToBeThere() {
+	for i := range 3 { // the first time it is not there
+		op := s.put("deep/below/k", fmt.Sprint(i))
+		op.There = true
+		at := s.done(s.at("other", absent), op)
+		if e := s.read("deep/below/k"); e.Value != op.Value || e.Revision != at {
+			s.Errorf("wrote %q at %+v, and read %+v", op.Value, at, e)
+		}
+	}
+}
+
 func (s *suite) versions() {
 	last := s.done(nil, s.put("k", ""))
 	for range 3 {
