@@ -165,7 +165,7 @@ func (w listed) text() string {
 }
 
 // part is the beginning of the line for the process that is called: it calls the next ones without a look at the line.
-// It ends where a locker may be missing: at one whose number is not known yet, and at one behind all that are known.
+// It ends where a locker may be missing: at a locker without a number, and at a locker behind the known part.
 func (v *view) part(o order) []listed {
 	all := o.all[:min(len(o.all), 1+ahead)]
 	if i := slices.IndexFunc(all, func(w listed) bool { return w.Number == 0 || !o.whole && !v.knows(w.Number) }); i >= 0 {

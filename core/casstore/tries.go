@@ -107,7 +107,7 @@ func (t *tries) send(txn Txn) (answer Answer, received time.Time, again bool, er
 	return answer, received, t.rest(base), err
 }
 
-// list looks at the line of a key whose lock was found before. All lockers are listed that had come when the line was
+// list looks at the line of a key. The lock stays as it was found before. All lockers are listed that had come when the line was
 // written last, and perhaps some that came later (see [Range]).
 func (t *tries) list(key string, before found) (at found, again bool, err error) {
 	names := t.store.names

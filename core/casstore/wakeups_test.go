@@ -337,7 +337,7 @@ func TestAWriterThatTakesASharedLockForAnotherKeepsNewReadersOut(t *testing.T) {
 	})
 }
 
-// The process of the holder knows a locker of its own in line, and none that came before it.
+// The process of the holder knows the last locker in line, which is in the same process, and not the first.
 func TestAReleaseCallsTheFirstLockerAlsoIfItKnowsALaterOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := castest.NewMemory()
@@ -362,7 +362,8 @@ func TestAReleaseCallsTheFirstLockerAlsoIfItKnowsALaterOne(t *testing.T) {
 	})
 }
 
-// The process that takes an offer has all that it needs to offer the lock to the next one: what the call says holds.
+// The call has the rest of the line and the version of the lock. So the process that takes an offer reads nothing to
+// offer the lock to the next locker.
 func TestALockIsOfferedOnByOneTransaction(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := castest.NewMemory()
@@ -394,16 +395,7 @@ func TestALockIsOfferedOnByOneTransaction(t *testing.T) {
 func TestAReaderDoesNotPassAWriterThatItDoesNotKnow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := castest.NewMemory()
-		ask := func(s *casstore.Store, id string, kind driver.Kind) driver.Reply {
-			t.Helper()
-			reply, err := s.Acquire(t.Context(), driver.AcquireRequest{
-				Key: "k", Owner: id + ":1", Kind: kind, TTL: lease, Left: time.Minute, Waiter: driver.NewWaiter(id, kind, time.Minute),
-			})
-			if err != nil {
-				t.Fatalf("%s: %v", id, err)
-			}
-			return reply
-		}
+		ask := func(s *casstore.Store, id string, kind driver.Kind) driver.Reply { return askFor(t, s, id, kind) }
 		holder, readers, other, writer := open(t, server), open(t, server), open(t, server), open(t, server)
 		ask(holder, "holder", driver.Exclusive)
 		ask(readers, "called", driver.Shared)
@@ -427,16 +419,7 @@ func TestAReaderDoesNotPassAWriterThatItDoesNotKnow(t *testing.T) {
 func TestAReaderThatIsCalledKeepsOthersOutForAWriterThatItDoesNotKnow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := castest.NewMemory()
-		ask := func(s *casstore.Store, id string, kind driver.Kind) driver.Reply {
-			t.Helper()
-			reply, err := s.Acquire(t.Context(), driver.AcquireRequest{
-				Key: "k", Owner: id + ":1", Kind: kind, TTL: lease, Left: time.Minute, Waiter: driver.NewWaiter(id, kind, time.Minute),
-			})
-			if err != nil {
-				t.Fatalf("%s: %v", id, err)
-			}
-			return reply
-		}
+		ask := func(s *casstore.Store, id string, kind driver.Kind) driver.Reply { return askFor(t, s, id, kind) }
 		holder, reader, writer, late := open(t, server), open(t, server), open(t, server), open(t, server)
 		ask(holder, "holder", driver.Exclusive)
 		ask(reader, "reader", driver.Shared)
@@ -458,4 +441,16 @@ func TestAReaderThatIsCalledKeepsOthersOutForAWriterThatItDoesNotKnow(t *testing
 			t.Error("a reader has passed a writer in line; want that it waits behind")
 		}
 	})
+}
+
+// askFor has a locker that waits for a minute ask once.
+func askFor(t *testing.T, s *casstore.Store, id string, kind driver.Kind) driver.Reply {
+	t.Helper()
+	reply, err := s.Acquire(t.Context(), driver.AcquireRequest{
+		Key: "k", Owner: id + ":1", Kind: kind, TTL: lease, Left: time.Minute, Waiter: driver.NewWaiter(id, kind, time.Minute),
+	})
+	if err != nil {
+		t.Fatalf("%s: %v", id, err)
+	}
+	return reply
 }

@@ -163,6 +163,15 @@ func far(t *testing.T, network, addr string) string {
 	})
 }
 
+// allFar returns addresses that lead to servers, a way off.
+func allFar(t *testing.T, addrs []string) (all []string) {
+	t.Helper()
+	for _, addr := range addrs {
+		all = append(all, far(t, "tcp", addr))
+	}
+	return all
+}
+
 // carry delivers what one side sends to the other, each part after the time of the way.
 func carry(from, to net.Conn) {
 	type parcel struct {
