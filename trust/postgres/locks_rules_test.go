@@ -207,7 +207,7 @@ func (f found) record() (*keystate.Record, error) {
 }
 
 // step makes a call. It reports false if the call took too long to be compared.
-func (w *rulesWorld) step(ctx context.Context, seen *[2][2]atomic.Int64) (compared bool, err error) {
+func (w *rulesWorld) step(ctx context.Context, seen *changes) (compared bool, err error) {
 	c := w.next()
 	a, err := w.look(ctx)
 	if err != nil {
@@ -221,8 +221,7 @@ func (w *rulesWorld) step(ctx context.Context, seen *[2][2]atomic.Int64) (compar
 	if b.at.Sub(a.at) > rulesStall {
 		return false, nil
 	}
-	kind := map[bool]int{true: 1}
-	seen[kind[a.text != ""]][kind[b.text != ""]].Add(1)
+	seen.add(a, b)
 	var why error
 	for _, now := range instants(a.at, b.at, got) {
 		if err := c.differs(a, b, got, now); err == nil {
@@ -325,17 +324,40 @@ func alike(x, y any) bool {
 	return x == y
 }
 
+// changes counts the calls that were compared by the form of the row before and after: without and with
+// a record.
+type changes [2][2]atomic.Int64
+
+func (c *changes) add(before, after found) {
+	form := map[bool]int{true: 1}
+	c[form[before.text != ""]][form[after.text != ""]].Add(1)
+}
+
+func (c *changes) all() (n [4]int64) {
+	for i := range n {
+		n[i] = c[i/2][i%2].Load()
+	}
+	return n
+}
+
+// The worlds go on until rulesCalls are compared and each change of form is among them: how often a
+// row changes its form depends on how fast the machine is.
 func TestTheStoreKeepsTheRulesOfLocks(t *testing.T) {
 	t.Parallel()
 	db, _ := tables(t)
 	seed := uint64(time.Now().UnixNano())
 	var calls, slow atomic.Int64
-	var seen [2][2]atomic.Int64
+	var seen changes
+	const least, most = rulesCalls / 150, 20 * rulesCalls
+	more := func() bool {
+		n, counts := calls.Load(), seen.all()
+		return n < most && (n < rulesCalls || slices.Min(counts[:]) < least)
+	}
 	var all sync.WaitGroup
 	for i := range 8 {
 		all.Go(func() {
 			store, worlds := newStore(t, db), rand.New(rand.NewPCG(seed, uint64(i)))
-			for life := 0; calls.Load() < rulesCalls; life++ {
+			for life := 0; more(); life++ {
 				w := &rulesWorld{
 					store: store, db: db, key: fmt.Sprint("k", i, "/", life), rand: worlds, writers: []int{2, 8, 9, 10}[worlds.IntN(4)],
 				}
@@ -343,7 +365,7 @@ func TestTheStoreKeepsTheRulesOfLocks(t *testing.T) {
 					switch compared, err := w.step(t.Context(), &seen); {
 					case err != nil:
 						t.Errorf("seed %d: %v", seed, err)
-						calls.Store(rulesCalls)
+						calls.Store(most)
 						return
 					case compared:
 						calls.Add(1)
@@ -355,14 +377,9 @@ func TestTheStoreKeepsTheRulesOfLocks(t *testing.T) {
 		})
 	}
 	all.Wait()
-	changes := [2][2]int64{}
-	for i := range seen {
-		for j := range seen[i] {
-			changes[i][j] = seen[i][j].Load()
-		}
-	}
-	t.Logf("%d calls compared, %d were too slow; rows without and with a record before and after: %v", calls.Load(), slow.Load(), changes)
-	if least := int64(rulesCalls / 150); min(changes[0][0], changes[0][1], changes[1][0], changes[1][1]) < least {
-		t.Errorf("%v calls with rows without and with a record, before and after; want %d of each", changes, least)
+	counts := seen.all()
+	t.Logf("%d calls compared, %d were too slow; rows without and with a record, before and after: %v", calls.Load(), slow.Load(), counts)
+	if slices.Min(counts[:]) < least {
+		t.Errorf("after %d calls %v rows without and with a record, before and after; want %d of each", most, counts, least)
 	}
 }
