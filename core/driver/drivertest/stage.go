@@ -25,19 +25,18 @@ type stage struct {
 	came    int64     // how many newest callers have asked
 	ends    time.Time // of the innermost within block; zero outside of such a block
 	noted   time.Time
-	answers map[string]driver.Reply  // by key and actor: the last with a token or a number
-	highest map[string]int64         // by key: the highest token of any owner
-	offered map[string]int64         // by actor: the token of its last offer
-	news    map[string]chan any      // by actor: signals of its watch, hints about its locks, or offers
-	heard   map[string]driver.Signal // by actor: the last signal of its watch
-	stops   map[string]func()        // by actor: ends the news
+	answers map[string]driver.Reply // by key and actor: the last with a token or a number
+	highest map[string]int64        // by key: the highest token of any owner
+	offered map[string]int64        // by actor: the token of its last offer
+	news    map[string]chan any     // by actor: signals of its watch, hints about its locks, or offers
+	stops   map[string]func()       // by actor: ends the news
 }
 
 func newStage(t *testing.T, store driver.Store) *stage {
 	return &stage{
 		T: t, store: store, prefix: "drivertest/" + rand.Text() + "/",
 		answers: map[string]driver.Reply{}, highest: map[string]int64{}, offered: map[string]int64{},
-		news: map[string]chan any{}, heard: map[string]driver.Signal{}, stops: map[string]func(){},
+		news: map[string]chan any{}, stops: map[string]func(){},
 	}
 }
 

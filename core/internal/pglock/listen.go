@@ -159,14 +159,15 @@ func (w *watches) announce(key string, a answer) {
 	if len(a.list) > maxList {
 		a.list = ""
 	}
-	w.store.set.Announce(hashOf(key) + " " + strconv.FormatInt(a.called, 10) + " " + a.list)
+	w.store.set.Announce(hashOf(key) + " " + w.id + " " + strconv.FormatInt(a.called, 10) + " " + a.list)
 }
 
-// hear takes a message: a proof, a hint, or the hash of a key, when its lock was released, 0 if
-// that is not known, and the lockers that are called, unless those are too many.
+// hear takes a message: a proof, a hint, or the hash of a key, the id of the store that says so, when
+// the lock was released, 0 if that is not known, and the lockers that are called, unless those are too many.
 func (w *watches) hear(payload string) {
 	word, rest, _ := strings.Cut(payload, " ")
-	number, list, _ := strings.Cut(rest, " ")
+	from, release, _ := strings.Cut(rest, " ")
+	number, list, _ := strings.Cut(release, " ")
 	if word == wantedWord {
 		w.hint("", rest)
 		return
@@ -181,7 +182,7 @@ func (w *watches) hear(payload string) {
 		}
 		called, err := strconv.ParseInt(number, 10, 64)
 		switch t := w.hashed[word]; {
-		case t == nil || err != nil:
+		case t == nil || err != nil, from == w.id: // the watchers have been told
 		case called == 0:
 			w.tellAll(t)
 		default:

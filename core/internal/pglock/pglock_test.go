@@ -144,28 +144,40 @@ func TestBatches(t *testing.T) {
 // quiet is a Listener that hears nothing.
 type quiet struct{ Listener }
 
-// Other stores understand the announcement of a release. It names the next lockers, unless
-// the list is too long. If the release is not known, it only asks the others to look.
-func TestAnnouncementsOfReleases(t *testing.T) {
-	var announced []string
-	s := New(nil, Config{Listen: quiet{}, Announce: func(message string) { announced = append(announced, message) }})
-	var told []driver.Signal
-	const key = "k"
-	topic := &topic{key: key, hash: hashOf(key), watchers: map[*watcher]struct{}{
-		{wake: func(signal driver.Signal) { told = append(told, signal) }}: {},
+// watched returns a store that hears, and what the watcher of a key is told.
+func watched(key string, announce func(message string)) (s *Store, told *[]driver.Signal) {
+	told = new([]driver.Signal)
+	s = New(nil, Config{Listen: quiet{}, Announce: announce})
+	on := &topic{key: key, hash: hashOf(key), watchers: map[*watcher]struct{}{
+		{wake: func(signal driver.Signal) { *told = append(*told, signal) }}: {},
 	}}
-	s.watches.hashed[topic.hash] = topic
+	s.watches.topics[key], s.watches.hashed[on.hash] = on, on
+	return s, told
+}
+
+// All stores hear the announcement of a release, late or not, and each tells it once. It names the next
+// lockers, unless the list is too long. If the release is not known, it only asks the others to look.
+func TestAnnouncementsOfReleases(t *testing.T) {
+	const key = "k"
+	var announced []string
+	s, told := watched(key, func(message string) { announced = append(announced, message) })
+	other, heard := watched(key, nil)
 	s.watches.released(key, answer{called: 1, list: "a,b"})
-	s.watches.released(key, answer{called: 2, list: strings.Repeat("x", 8000)})
+	s.watches.released(key, answer{called: 2, list: strings.Repeat("x", 7001)})
 	s.watches.released(key, answer{called: 3}) // no locker waits
 	s.watches.uncertain(key)
+	before := len(*told)
 	for _, message := range announced {
 		if len(message) >= 8000 {
-			t.Errorf("an announcement has %d bytes", len(message))
+			t.Errorf("an announcement has %d bytes; PostgreSQL takes less than 8000", len(message))
 		}
 		s.watches.hear(message)
+		other.watches.hear(message)
 	}
-	if want := []driver.Signal{{Next: "a,b"}, {}, {}}; !slices.Equal(told, want) {
-		t.Errorf("told %+v; want %+v", told, want)
+	if n := len(*told) - before; before != 4 || n != 0 {
+		t.Errorf("the watcher of the store that releases was told %d times, and %d times later; want 4 and 0", before, n)
+	}
+	if want := []driver.Signal{{Next: "a,b"}, {}, {}}; !slices.Equal(*heard, want) {
+		t.Errorf("the watcher of the other store was told %+v; want %+v", *heard, want)
 	}
 }

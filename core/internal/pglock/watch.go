@@ -23,9 +23,11 @@ const (
 // watches wakes the lockers of this process that wait for locks. A release through this
 // store wakes them directly. Releases by other processes are heard ([Listener]), or seen by a
 // look (poll.go): the row says when waiting lockers were last to look, and it stays. So
-// nothing is lost over a failure. A watcher gets each release once.
+// nothing is lost over a failure. A watcher gets each release once: the store takes no notice of
+// its own announcements, which may come after a later release.
 type watches struct {
 	store  *Store
+	id     string        // of the store, in its announcements
 	sooner chan struct{} // holds a token if a topic is due earlier than the poller thinks
 
 	mu      sync.Mutex
@@ -65,7 +67,7 @@ type telling struct {
 }
 
 func (w *watches) init(s *Store) {
-	w.store, w.sooner = s, make(chan struct{}, 1)
+	w.store, w.id, w.sooner = s, ident.New(), make(chan struct{}, 1)
 	w.topics, w.hashed = make(map[string]*topic), make(map[string]*topic)
 	w.hints = make(map[string]func(key, owner string))
 }
