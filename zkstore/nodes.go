@@ -113,19 +113,20 @@ func (s *server) get(ctx context.Context, name string) (node, error) {
 	return n, nil
 }
 
-// children reads the names of the nodes below a node, without the adapter's own.
-func (s *server) children(ctx context.Context, name string) (names []string, below int64, err error) {
+// children reads the names of the nodes below a node, without the adapter's own, and the state of the
+// node without its data.
+func (s *server) children(ctx context.Context, name string) (names []string, n node, err error) {
 	r, err := call(ctx, s, func() (found[[]string], error) {
 		names, stat, err := s.conn.Children(path(name))
 		return found[[]string]{what: names, stat: stat}, err
 	})
 	switch {
 	case errors.Is(err, zk.ErrNoNode):
-		return nil, 0, nil
+		return nil, node{}, nil
 	case err != nil:
-		return nil, 0, err
+		return nil, node{}, err
 	}
-	return entries(r.what), r.stat.Pzxid, nil
+	return entries(r.what), newNode(nil, r.stat), nil
 }
 
 // entries leaves out the names of the adapter's own nodes: names of entries have no dot.

@@ -73,17 +73,25 @@ func (s *server) look(
 		}
 		v.nodes[name] = n
 	}
+	walks := make([]list, len(lists))
+	var begun sync.WaitGroup
+	for i, r := range lists {
+		walks[i] = list{reads: s, of: r}
+		begun.Go(func() { walks[i].begin(ctx) })
+	}
 	err = s.getAll(ctx, unknown, func(name string, n node) {
 		v.nodes[name] = n
 		newest = max(newest, n.number)
 	})
+	begun.Wait()
 	if looks = len(unknown); len(known) > 0 {
 		looks++
 	}
-	for _, r := range lists {
-		l := list{server: s, of: r}
+	after := newest
+	for i, r := range lists {
+		l := &walks[i]
 		if err == nil {
-			err = l.walk(ctx, strings.TrimSuffix(r.Prefix, "/"))
+			err = l.read(ctx, after)
 		}
 		if r.Limit == 0 {
 			newest = max(newest, l.newest)
@@ -122,23 +130,49 @@ func (s *server) getAll(ctx context.Context, names []string, do func(string, nod
 	return first
 }
 
+// reads are the requests of a list.
+type reads interface {
+	children(ctx context.Context, name string) ([]string, node, error)
+	getAll(ctx context.Context, names []string, do func(string, node)) error
+}
+
 // list reads the entries below a name.
 type list struct {
-	*server
+	reads
 	of      casstore.Range
 	entries []casstore.Entry
 	newest  int64
+
+	parts  []string // the names right below
+	moment int64    // the number of a transaction that the member had executed when it gave them
+	err    error
+}
+
+func (l *list) top() string { return strings.TrimSuffix(l.of.Prefix, "/") }
+
+// begin reads the names right below.
+func (l *list) begin(ctx context.Context) {
+	var of node
+	l.parts, of, l.err = l.children(ctx, l.top())
+	l.newest, l.moment = max(l.newest, of.below), max(of.number, of.below)
+}
+
+// read reads the entries. If it has begun before the transaction with a number, as far as is known, it
+// begins again.
+func (l *list) read(ctx context.Context, number int64) error {
+	if l.err == nil && l.moment < number {
+		l.begin(ctx)
+	}
+	if l.err != nil {
+		return l.err
+	}
+	return l.walk(ctx, l.top(), l.parts)
 }
 
 func (l *list) full() bool { return l.of.Limit > 0 && len(l.entries) >= l.of.Limit }
 
-// walk reads the entries below a name, in the order of their names.
-func (l *list) walk(ctx context.Context, name string) error {
-	parts, below, err := l.children(ctx, name)
-	if err != nil {
-		return err
-	}
-	l.newest = max(l.newest, below)
+// walk reads the entries below a name, in the order of their names. parts are the names right below.
+func (l *list) walk(ctx context.Context, name string, parts []string) error {
 	// The names below a node sort as if the node's name ended with a slash.
 	var order []string
 	for _, part := range parts {
@@ -169,7 +203,11 @@ func (l *list) walk(ctx context.Context, name string) error {
 		l.newest = max(l.newest, n.number, n.below)
 		switch {
 		case isUnder && n.children > 0:
-			if err := l.walk(ctx, own); err != nil {
+			parts, of, err := l.children(ctx, own)
+			if l.newest = max(l.newest, of.below); err == nil {
+				err = l.walk(ctx, own, parts)
+			}
+			if err != nil {
 				return err
 			}
 		case !isUnder && n.live:

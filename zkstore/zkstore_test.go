@@ -155,3 +155,43 @@ func TestNumbersThatLeaveNoRoomForTokensAreRefused(t *testing.T) {
 		t.Errorf("%v; want ErrRefused", err)
 	}
 }
+
+// tree is a ZooKeeper that answers reads at once.
+type tree map[string]node
+
+func (t tree) children(_ context.Context, name string) (names []string, of node, err error) {
+	of = t[name]
+	for at, n := range t {
+		if part, below := strings.CutPrefix(at, name+"/"); below {
+			names, of.below = append(names, part), max(of.below, n.number)
+		}
+	}
+	return names, of, nil
+}
+
+func (t tree) getAll(_ context.Context, names []string, do func(string, node)) error {
+	for _, name := range names {
+		do(name, t[name])
+	}
+	return nil
+}
+
+// The names below a node are asked for together with the entries that they must not be older than: here
+// another process comes into the line in between.
+func TestAListThatHasBegunTooEarlyBeginsAgain(t *testing.T) {
+	for name, reads := range map[string]func(line tree) (number int64){
+		"no locker comes": func(line tree) int64 { return line["k/line"].number },
+		"a locker comes":  func(line tree) int64 { line["k/line"], line["k/line/b"] = live(5, 1, "b"), live(5, 0, ""); return 5 },
+	} {
+		line := tree{"k/line": live(4, 0, "a"), "k/line/a": live(4, 0, "")}
+		l := list{reads: line, of: casstore.Range{Prefix: "k/line/", Limit: 100}}
+		l.begin(t.Context())
+		number := reads(line)
+		if err := l.read(t.Context(), number); err != nil {
+			t.Fatal(err)
+		}
+		if n := len(l.entries); n != len(line)-1 {
+			t.Errorf("%s: read at %d, with %d entries listed; want %d", name, number, n, len(line)-1)
+		}
+	}
+}
