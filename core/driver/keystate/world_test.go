@@ -94,8 +94,9 @@ func (w *world) chooses() (*member, asked) {
 	if len(l.before) > 0 && w.once(20) {
 		return nil, l.before[w.rand.IntN(len(l.before))]
 	}
-	if l.want.script != "" && w.once(25) {
-		gaveUp := !l.holds && l.want.id != "" && w.once(2)
+	waits := l.want.script != "" && !l.holds && l.want.id != ""
+	if l.want.script != "" && w.once(25) || waits && w.once(15) {
+		gaveUp := waits && !w.once(4)
 		if late := l.want; late.line == driver.Newest && len(w.late) < 4 {
 			late.number = 0
 			w.late = append(w.late, late) // its first request is still on its way
@@ -105,11 +106,15 @@ func (w *world) chooses() (*member, asked) {
 			return nil, asked{script: "decline", id: l.id}
 		}
 	}
-	if l.offer != 0 && w.once(20) {
-		return nil, asked{script: "decline", id: l.id} // its last caller has left, and the offer may still come
-	}
-	if l.offer != 0 && !w.once(4) {
-		return w.usesOffer(l)
+	if l.offer != 0 {
+		switch n := w.rand.IntN(12); {
+		case n == 0:
+			return nil, asked{script: "decline", id: l.id} // its last caller has left, and the offer may still come
+		case n == 1 && len(l.before) > 0:
+			return nil, l.before[len(l.before)-1] // from before the offer
+		case n > 3:
+			return w.usesOffer(l)
+		}
 	}
 	if len(w.tickets) > 0 && !l.holds && w.once(4) {
 		return l, w.takesOver(l)
@@ -164,7 +169,7 @@ func (w *world) begins(l *member) asked {
 	if w.once(8) {
 		c.id = ""
 	}
-	if c.script == "acquire" && c.id != "" && w.once(3) {
+	if c.script == "acquire" && c.id != "" && w.once(2) {
 		c.script, c.line = "line", []driver.Line{driver.Newest, driver.Newest, driver.OneWaiter}[w.rand.IntN(3)]
 		c.order = int64(w.owners)
 	}
@@ -216,7 +221,7 @@ func (w *world) handsOver(l *member, c asked) asked {
 	if l.exclusive() {
 		move.tokens = 0
 	}
-	if w.once(3) {
+	if w.once(2) {
 		move.above = l.token + move.tokens + w.rand.Int64N(40)
 	}
 	if w.tickets = append(w.tickets, move); len(w.tickets) > 3 {
@@ -271,7 +276,11 @@ func (w *world) agreeing(c asked, got effect, ms, room int64, a, b time.Time, s 
 			before := r
 			r = r.Clone()
 			want, ttl, wantRoom := c.by(r, now)
-			r.adopt(c.owner, &want, got, a, b)
+			latest := b
+			if now.After(b) {
+				latest = now // the clock may pass the last token in between
+			}
+			r.adopt(c.owner, &want, got, a, latest)
 			if left := before.reserved.left(now); before.reserved.lasts > 0 && left > -slack && left < slack && got.granted && want.granted {
 				// The turns end now. In its last millisecond Redis refuses nobody, and has the list.
 				want.q = got.q
@@ -289,6 +298,9 @@ func (w *world) agreeing(c asked, got effect, ms, room int64, a, b time.Time, s 
 				want.code = -1 // the places of others have ended, and the key has not
 			}
 			differs := c.agree(want, got, ttl, ms, wantRoom, room, b)
+			if differs == "" && c.script == "leave" && got.code > 0 && s.exists && !s.kept && r.Free() {
+				differs = "the key is there; want it deleted with the last place"
+			}
 			if differs == "" && kept < 8 {
 				kept++
 				left = append(left, r)
