@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -65,12 +66,31 @@ func (s *bounded) Acquire(ctx context.Context, ask driver.AcquireRequest) (drive
 	return rep, err
 }
 
+// Renew makes the taker of an offer the owner, which is in the list no more then.
+func (s *bounded) Renew(ctx context.Context, batch []driver.Renewal, done func(i int, contended bool, err error)) {
+	time.Sleep(oneWay)
+	defer time.Sleep(oneWay)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.Store.Renew(ctx, batch, func(i int, contended bool, err error) {
+		if err == nil {
+			id, _, _ := strings.Cut(batch[i].Owner, ":")
+			delete(s.listed, id)
+		}
+		done(i, contended, err)
+	})
+}
+
 func (s *bounded) Release(ctx context.Context, ask driver.ReleaseRequest) (driver.Waiters, error) {
 	time.Sleep(oneWay)
 	defer time.Sleep(oneWay)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	ask.Waiter = s.enters(ask.Waiter)
+	id, _, _ := strings.Cut(ask.Owner, ":")
+	delete(s.listed, id) // it may have had an offer
+	if len(s.listed) >= listRoom-1 {
+		ask.Waiter = ""
+	}
 	waiting, err := s.Store.Release(ctx, ask)
 	s.is(waiting)
 	if waiting == "" {

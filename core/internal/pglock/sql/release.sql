@@ -35,7 +35,7 @@ WITH conf AS MATERIALIZED (
 		owner = NULL,
 		token = greatest(p.token, p.last),
 		lease_until = least(p.lease_until, clock_timestamp() + $6::bigint * interval '1 microsecond'),
-		waiters = CASE WHEN p.waiter <> '' AND cardinality(p.waiters) < 63 AND NOT EXISTS (
+		waiters = CASE WHEN p.waiter <> '' AND cardinality(p.waiters) < 62 AND NOT EXISTS (
 				SELECT FROM unnest(p.waiters) name WHERE split_part(name, '~', 1) = split_part(p.waiter, '~', 1))
 			THEN p.waiters || p.waiter ELSE p.waiters END,
 		called_at = clock_timestamp()
