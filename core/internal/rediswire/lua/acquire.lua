@@ -57,7 +57,7 @@ local function contended()
 		if r then
 			local ms, behind = opening(lock, q, bare(id), r, o, named or '')
 			if ms > 0 then
-				return {o or '', ms, enlist(lock, q, id, ''), tonumber(match(o or '', '%d+$'))}
+				return {o or '', ms, enlist(lock, q, id, ''), tonumber((match(o or '', '%d+$')))} -- (()): one value, in the Lua of miniredis too
 			end
 			call('DEL', lock)
 			return grant(lock, fence, owner, lease, keep, behind)

@@ -98,7 +98,7 @@ local function sweep(lock, held, now)
 	for i = 1, #fields, 2 do
 		local name = fields[i]
 		if name ~= 'q' and name ~= 'm' and name ~= 'b' then
-			local ends = tonumber(match(fields[i + 1], '@(%d+)$')) or 0
+			local ends = tonumber(match(fields[i + 1], '@(%d+)$') or 0)
 			if ends <= now then
 				over[#over + 1] = name
 			else
