@@ -73,6 +73,7 @@ func (s *server) look(
 		}
 		v.nodes[name] = n
 	}
+	// The lists are begun together with the names, and begin again where they may be older than those.
 	walks := make([]list, len(lists))
 	var begun sync.WaitGroup
 	for i, r := range lists {

@@ -48,54 +48,60 @@ func (s *bounded) is(list driver.Waiters) {
 	}
 }
 
-func (s *bounded) Acquire(ctx context.Context, ask driver.AcquireRequest) (driver.Reply, error) {
+// carry carries a request out, a way off.
+func (s *bounded) carry(request func()) {
 	time.Sleep(oneWay)
-	defer time.Sleep(oneWay)
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.tries.Add(1)
-	id := ask.Waiter.ID()
-	ask.Waiter = s.enters(ask.Waiter)
-	rep, err := s.Store.Acquire(ctx, ask)
-	switch {
-	case rep.Granted:
-		delete(s.listed, id)
-	case rep.Listed:
-		s.listed[id] = true
-	}
+	request()
+	s.mu.Unlock()
+	time.Sleep(oneWay)
+}
+
+func (s *bounded) Acquire(ctx context.Context, ask driver.AcquireRequest) (rep driver.Reply, err error) {
+	s.carry(func() {
+		s.tries.Add(1)
+		id := ask.Waiter.ID()
+		ask.Waiter = s.enters(ask.Waiter)
+		switch rep, err = s.Store.Acquire(ctx, ask); {
+		case rep.Granted:
+			delete(s.listed, id)
+		case rep.Listed:
+			s.listed[id] = true
+		}
+	})
 	return rep, err
 }
 
 // Renew makes the taker of an offer the owner, which is in the list no more then.
 func (s *bounded) Renew(ctx context.Context, batch []driver.Renewal, done func(i int, contended bool, err error)) {
-	time.Sleep(oneWay)
-	defer time.Sleep(oneWay)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.Store.Renew(ctx, batch, func(i int, contended bool, err error) {
-		if err == nil {
-			id, _, _ := strings.Cut(batch[i].Owner, ":")
-			delete(s.listed, id)
-		}
-		done(i, contended, err)
+	s.carry(func() {
+		s.Store.Renew(ctx, batch, func(i int, contended bool, err error) {
+			if err == nil {
+				s.comes(batch[i].Owner)
+			}
+			done(i, contended, err)
+		})
 	})
 }
 
-func (s *bounded) Release(ctx context.Context, ask driver.ReleaseRequest) (driver.Waiters, error) {
-	time.Sleep(oneWay)
-	defer time.Sleep(oneWay)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	id, _, _ := strings.Cut(ask.Owner, ":")
-	delete(s.listed, id) // it may have had an offer
-	if len(s.listed) >= listRoom-1 {
-		ask.Waiter = ""
-	}
-	waiting, err := s.Store.Release(ctx, ask)
-	s.is(waiting)
-	if waiting == "" {
-		s.is(driver.List(ask.Waiter))
-	}
+// comes takes the process of an owner out of the list.
+func (s *bounded) comes(owner string) {
+	id, _, _ := strings.Cut(owner, ":")
+	delete(s.listed, id)
+}
+
+func (s *bounded) Release(ctx context.Context, ask driver.ReleaseRequest) (waiting driver.Waiters, err error) {
+	s.carry(func() {
+		s.comes(ask.Owner) // it may have had an offer
+		if len(s.listed) >= listRoom-1 {
+			ask.Waiter = ""
+		}
+		waiting, err = s.Store.Release(ctx, ask)
+		s.is(waiting)
+		if waiting == "" {
+			s.is(driver.List(ask.Waiter))
+		}
+	})
 	return waiting, err
 }
 

@@ -12,7 +12,7 @@ import (
 )
 
 // The Lua of miniredis has no value where a pattern does not match, and Redis has nil. Here a lock is kept
-// for a locker that takes no offers.
+// for a locker that takes no offers. No key ends by itself, so the lock is kept for as long as the test takes.
 func TestALockThatIsKeptIsRefusedOnTheEmbeddedServer(t *testing.T) {
 	t.Parallel()
 	rdb := redis.NewClient(&redis.Options{Addr: miniredis.RunT(t).Addr()})

@@ -182,9 +182,10 @@ func (w *watches) hear(payload string) {
 		}
 		called, err := strconv.ParseInt(number, 10, 64)
 		switch t := w.hashed[word]; {
-		case t == nil || err != nil, from == w.id: // the watchers have been told
-		case called == 0:
+		case t == nil || err != nil:
+		case called == 0: // also from this store: the release may have been carried out since
 			w.tellAll(t)
+		case from == w.id: // the watchers have been told, and one that has begun since looks soon
 		default:
 			w.announced(t, called, list)
 		}

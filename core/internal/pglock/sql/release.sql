@@ -35,6 +35,7 @@ WITH conf AS MATERIALIZED (
 		owner = NULL,
 		token = greatest(p.token, p.last),
 		lease_until = least(p.lease_until, clock_timestamp() + $6::bigint * interval '1 microsecond'),
+		-- A room stays for the lockers that a full list has left out, and that ask now.
 		waiters = CASE WHEN p.waiter <> '' AND cardinality(p.waiters) < 62 AND NOT EXISTS (
 				SELECT FROM unnest(p.waiters) name WHERE split_part(name, '~', 1) = split_part(p.waiter, '~', 1))
 			THEN p.waiters || p.waiter ELSE p.waiters END,

@@ -57,7 +57,7 @@ local function contended()
 		if r then
 			local ms, behind = opening(lock, q, bare(id), r, o, named or '')
 			if ms > 0 then
-				return {o or '', ms, enlist(lock, q, id, ''), tonumber((match(o or '', '%d+$')))} -- (()): one value, in the Lua of miniredis too
+				return {o or '', ms, enlist(lock, q, id, ''), tonumber((match(o or '', '%d+$')))} -- in parentheses: miniredis has no value where Redis has nil
 			end
 			call('DEL', lock)
 			return grant(lock, fence, owner, lease, keep, behind)
