@@ -185,7 +185,7 @@ func (w *watches) hear(payload string) {
 		case t == nil || err != nil:
 		case called == 0: // also from this store: the release may have been carried out since
 			w.tellAll(t)
-		case from == w.id: // the watchers have been told, and one that has begun since looks soon
+		case from == w.id: // the watchers have been told, and a later watch looks soon
 		default:
 			w.announced(t, called, list)
 		}

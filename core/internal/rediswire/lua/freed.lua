@@ -23,7 +23,7 @@ end
 if q then
 	call('DEL', lock)
 	local id = waiter ~= '' and string.match(waiter, '^%+?([^~]*)')
-	-- A room stays for the lockers that a full list has left out, and that ask now: one that is offered the
+	-- A room stays for the lockers that a full list has left out, and that ask now: a locker that is offered the
 	-- lock has its own until it has renewed.
 	if id and select(2, string.gsub(q, ',', '')) < room - 2 and not string.find(q, id, 1, true) then
 		q = q == '' and waiter or q .. ',' .. waiter
