@@ -48,10 +48,17 @@ func result(err error) (revoked string, _ error) {
 	switch {
 	case errors.Is(err, asynq.RevokeTask):
 		return err.Error(), nil
-	case errors.Is(err, asynq.SkipRetry):
+	case errors.Is(err, asynq.SkipRetry) && !refused(err):
 		return "", once.Final(err)
 	}
 	return "", err
+}
+
+// refused reports whether a rule inside the handler has refused the task. Its fences may be to
+// blame, and the next task for the work has others.
+func refused(err error) bool {
+	var refused *once.RefusedError
+	return errors.As(err, &refused) && !refused.Refusal.Ran
 }
 
 // marshal and unmarshal are the codec: of a task its payload, of a result its text.

@@ -34,13 +34,14 @@ func typeAndID(ctx context.Context, task *asynq.Task) string {
 	if id == "" {
 		return ""
 	}
-	return url.PathEscape(task.Type()) + "/" + id // another type and ID never make the same text
+	return url.PathEscape(task.Type()) + "/" + once.KeyOf(id, task.Headers()) // another type and ID never make the same text
 }
 
 // Key says which tasks are the same work: those with the same key. The key names the work
 // and not only its object ("charge/order-7"), since two types of tasks with one key are
 // refused. A task with an empty key, or with a key of more than 512 bytes, is archived.
-// Default: the type of the task, escaped as a part of a path, a slash, and the ID.
+// Default: the type of the task, escaped as a part of a path, a slash, and the ID, or the key that
+// the task was made with ([once.KeyOf]).
 func Key(f func(ctx context.Context, task *asynq.Task) string) Option {
 	return func(o *options) {
 		if f != nil {

@@ -8,6 +8,7 @@ import (
 	"github.com/hibiken/asynq"
 	"go.opentelemetry.io/otel/propagation"
 
+	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/idempotency"
 	"github.com/interlock-go/interlock/core/idempotency/once"
 )
@@ -30,22 +31,30 @@ import (
 // its record. The n-th task of a type has its own ID. A handler that makes tasks in several
 // goroutines names each by [idempotency.WithCall]. With [idempotency.WithKey] the ID is that key.
 // An asynq.TaskID in opts takes its place.
+//
+// A task with a ticket or fences is another task in each attempt, with an ID of its own
+// ([once.Along.Put]). With the ticket of a request it accepts neither asynq.TaskID nor asynq.Unique, in opts or
+// at Enqueue: either could drop the task with the ticket that counts.
 func NewTask(
 	ctx context.Context, typename string, payload []byte, headers map[string]string, along once.Along, opts ...asynq.Option,
 ) (*asynq.Task, error) {
-	key, found, done, err := idempotency.CallKey(ctx, "enqueue "+typename)
+	all := make(map[string]string, len(headers)+4)
+	maps.Copy(all, headers)
+	if along.Claim != (idempotency.Ticket{}) {
+		for _, option := range opts {
+			if t := option.Type(); t == asynq.TaskIDOpt || t == asynq.UniqueOpt {
+				return nil, fmt.Errorf("interlock: the task was not made: %w: %v, which takes it for the task with an earlier ticket of the request: "+
+					"a task with a ticket accepts neither asynq.TaskID nor asynq.Unique", core.ErrConfig, option)
+			}
+		}
+	}
+	id, err := along.Put(ctx, "enqueue "+typename, payload, all)
 	if err != nil {
 		return nil, fmt.Errorf("interlock: the task was not made: %w", err)
 	}
-	done()
-	all := make(map[string]string, len(headers)+4)
-	maps.Copy(all, headers)
-	if err := along.Put(ctx, all); err != nil {
-		return nil, fmt.Errorf("interlock: the task was not made: %w", err)
-	}
 	propagation.TraceContext{}.Inject(ctx, propagation.MapCarrier(all))
-	if found {
-		opts = append([]asynq.Option{asynq.TaskID(key)}, opts...) // of two, the last counts
+	if id != "" {
+		opts = append([]asynq.Option{asynq.TaskID(id)}, opts...) // of two, the last counts
 	}
 	return asynq.NewTaskWithHeaders(typename, payload, all, opts...), nil
 }

@@ -150,3 +150,15 @@ func (w *world) again(id, payload string) {
 	}
 	w.enqueue(id, payload, nil)
 }
+
+// pause keeps the servers from tasks, or not.
+func (w *world) pause(on bool) {
+	w.Helper()
+	err := w.inspector.UnpauseQueue("default")
+	if on {
+		err = w.inspector.PauseQueue("default")
+	}
+	if err != nil {
+		w.Fatal(err)
+	}
+}

@@ -5,10 +5,12 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/url"
+	"reflect"
 
 	"github.com/riverqueue/river"
 	"go.opentelemetry.io/otel/propagation"
 
+	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/idempotency"
 	"github.com/interlock-go/interlock/core/idempotency/once"
 )
@@ -32,24 +34,30 @@ const keyName = "Interlock-Job-Key"
 // a crash inserts a second job with that key, and [Idempotent] carries one of the two out. The
 // n-th job of a kind has its own key. A handler that inserts jobs in several goroutines names
 // each by [idempotency.WithCall]. A job that is inserted in the transaction of the request
-// (Client.InsertTx) needs no key.
+// (Client.InsertTx) needs no key. A job with the ticket of a request is another job in each attempt, with a key of
+// its own ([once.Along.Put]), and must not be unique (river.UniqueOpts).
 func Carry(ctx context.Context, args river.JobArgs, opts *river.InsertOpts, along once.Along) (*river.InsertOpts, error) {
 	var all river.InsertOpts
 	if opts != nil {
 		all = *opts
 	}
-	key, found, done, err := idempotency.CallKey(ctx, "insert "+args.Kind())
+	if along.Claim != (idempotency.Ticket{}) && (isUnique(all) || isUnique(optionsOf(args))) {
+		return nil, fmt.Errorf("interlock: the job was not prepared: %w: with UniqueOpts River takes it for the job with an earlier ticket "+
+			"of the request: a job with a ticket must not be unique", core.ErrConfig)
+	}
+	encoded, err := json.Marshal(args)
 	if err != nil {
 		return nil, fmt.Errorf("interlock: the job was not prepared: %w", err)
 	}
-	done()
 	texts := make(map[string]string)
-	if err := along.Put(ctx, texts); err != nil {
+	id, err := along.Put(ctx, "insert "+args.Kind(), encoded, texts)
+	if err != nil {
 		return nil, fmt.Errorf("interlock: the job was not prepared: %w", err)
 	}
 	propagation.TraceContext{}.Inject(ctx, propagation.MapCarrier(texts))
-	if found {
-		texts[keyName] = url.PathEscape(args.Kind()) + "/" + key
+	if id != "" {
+		texts[keyName] = url.PathEscape(args.Kind()) + "/" + once.KeyOf(id, texts)
+		delete(texts, once.MessageKey)
 	}
 	if len(texts) == 0 {
 		return &all, nil
@@ -68,3 +76,14 @@ func Carry(ctx context.Context, args river.JobArgs, opts *river.InsertOpts, alon
 	all.Metadata, err = json.Marshal(merged)
 	return &all, err
 }
+
+// optionsOf returns the options that come with the arguments of a job.
+func optionsOf(args river.JobArgs) river.InsertOpts {
+	if with, ok := args.(river.JobArgsWithInsertOpts); ok {
+		return with.InsertOpts()
+	}
+	return river.InsertOpts{}
+}
+
+// isUnique reports whether River may skip the insertion of a job for another one.
+func isUnique(opts river.InsertOpts) bool { return !reflect.ValueOf(opts.UniqueOpts).IsZero() }

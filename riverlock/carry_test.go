@@ -5,14 +5,20 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"testing"
 	"time"
 
 	"github.com/riverqueue/river"
+	"github.com/riverqueue/river/rivertype"
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/idempotency"
+	"github.com/interlock-go/interlock/core/idempotency/endpoint"
 	"github.com/interlock-go/interlock/core/idempotency/once"
+	"github.com/interlock-go/interlock/httplock"
 	"github.com/interlock-go/interlock/riverlock"
 )
 
@@ -117,6 +123,97 @@ func TestAJobGoesOnWithTheLockThatItCameWith(t *testing.T) {
 		r := w.attempt(cut, nothing, guard)
 		if w.want(r, cancelled, false); !errors.Is(r.err, core.ErrTicket) {
 			w.Errorf("a ticket that was cut: %v; want %v", r.err, core.ErrTicket)
+		}
+	})
+}
+
+type unique struct{ charge }
+
+func (unique) InsertOpts() river.InsertOpts {
+	return river.InsertOpts{UniqueOpts: river.UniqueOpts{ByArgs: true}}
+}
+
+// The first attempt of a request inserts its job and fails, so its ticket has run out: the worker
+// returns nil. The job of the second attempt has the ticket that counts.
+func TestTheJobWithTheTicketThatCountsIsCarriedOut(t *testing.T) {
+	inWorld(t, func(w *world) {
+		paid := 0
+		work := func(row *rivertype.JobRow) func(ctx context.Context) error {
+			return func(ctx context.Context) error {
+				var metadata map[string]string
+				var claim idempotency.Ticket
+				err := json.Unmarshal(row.Metadata, &metadata)
+				if err == nil {
+					err = claim.UnmarshalText([]byte(metadata[once.ClaimTicket]))
+				}
+				if err != nil {
+					return err
+				}
+				err = w.engine.TakeOver(ctx, claim, func(context.Context) (endpoint.Response, error) {
+					paid++
+					return endpoint.Response{Status: http.StatusCreated}, nil
+				})
+				if errors.Is(err, idempotency.ErrTicketRanOut) {
+					return nil
+				}
+				return err
+			}
+		}
+		attempt := func(status int) (metadata string) {
+			h := httplock.Idempotent(w.engine)(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+				claim, err := idempotency.HandOver(r.Context(), time.Hour)
+				if err != nil {
+					t.Error(err)
+				}
+				along := once.Along{Claim: claim}
+				metadata = w.carried(r.Context(), nil, along)
+				if _, err := riverlock.Carry(r.Context(), unique{}, nil, along); !errors.Is(err, core.ErrConfig) {
+					t.Errorf("a unique job with a ticket: %v; want %v", err, core.ErrConfig)
+				}
+				rw.WriteHeader(status)
+			}))
+			r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/payments", nil)
+			r.Header.Set(idempotency.KeyHeader, "order-17")
+			h.ServeHTTP(httptest.NewRecorder(), r)
+			return metadata
+		}
+		m := riverlock.Idempotent(w.engine)
+		for i, status := range []int{http.StatusServiceUnavailable, http.StatusAccepted} {
+			row := job(int64(i), `{"account": "42"}`, attempt(status))
+			w.want(w.attempt(row, work(row), m), completed, true)
+		}
+		if paid != 1 {
+			t.Errorf("paid %d times; want once, by the job of the second attempt", paid)
+		}
+	})
+}
+
+// A job with the token of a former holder is cancelled. That is not the result of its work: the next
+// attempt of its producer has a lock and a token of its own.
+func TestTheJobOfTheNextHolderIsCarriedOut(t *testing.T) {
+	inWorld(t, func(w *world) {
+		var latest int64
+		rule := core.Fenced("account/{account}", func(_ context.Context, fences []core.Fence) error {
+			if fences[0].Token < latest {
+				return core.ErrLost
+			}
+			return nil
+		})
+		inserted := make([]string, 0, 2)
+		for range 2 {
+			_, _ = once.Do(t.Context(), w.engine, "order-7", 0, func(ctx context.Context, _ int) (int, error) {
+				lease, err := w.locker.Lock(ctx, "account/42")
+				if err != nil {
+					t.Fatal(err)
+				}
+				inserted = append(inserted, w.carried(lease.Context(), nil, once.Along{Fences: true}))
+				latest = lease.Token()
+				return 0, errors.Join(errors.New("died"), lease.Release(ctx))
+			})
+		}
+		for i, want := range []string{cancelled, completed, completed} {
+			row := job(int64(i), `{"account": "42"}`, inserted[min(i, 1)])
+			w.want(w.attempt(row, nothing, riverlock.Idempotent(w.engine), riverlock.Guard(rule)), want, i == 1)
 		}
 	})
 }

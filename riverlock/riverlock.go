@@ -79,17 +79,24 @@ func Idempotent(engine *idempotency.Engine, opts ...Option) rivertype.WorkerMidd
 		calls := append([]once.Option{once.Metadata(names(job)), once.Codec(marshal, unmarshal)}, o.with...)
 		_, err = once.Do(received, engine, o.key(job), job, func(ctx context.Context, _ *rivertype.JobRow) (done, error) {
 			err := next(ctx)
-			if canceled := (*river.JobCancelError)(nil); errors.As(err, &canceled) {
+			if canceled := (*river.JobCancelError)(nil); errors.As(err, &canceled) && !refused(err) {
 				err = once.Final(err)
 			}
 			return done{}, err
 		}, calls...)
-		if refused := (*once.RefusedError)(nil); errors.As(err, &refused) && !refused.Refusal.Ran {
+		if refused(err) {
 			return o.refused(ctx, job, err)
 		}
 		o.entered(ctx, job)
 		return permanent(err)
 	})
+}
+
+// refused reports whether a rule or an engine has refused a job. The result of such a job is not
+// stored: its fences may be to blame, and the next job for the work has others.
+func refused(err error) bool {
+	var refused *once.RefusedError
+	return errors.As(err, &refused) && !refused.Refusal.Ran
 }
 
 // permanent marks an error that stays as it is, however often River retries the job. River

@@ -7,7 +7,6 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 	"go.opentelemetry.io/otel/propagation"
 
-	"github.com/interlock-go/interlock/core/idempotency"
 	"github.com/interlock-go/interlock/core/idempotency/once"
 )
 
@@ -25,22 +24,19 @@ import (
 // message a UUID that is derived from the request ([idempotency.CallKey]): a handler that runs
 // again after a crash sends the same message again, and [Idempotent] consumes it once. The n-th
 // message to a topic has its own UUID. A handler that sends from several goroutines names each
-// message by [idempotency.WithCall]. With [idempotency.WithKey] the UUID is that key.
+// message by [idempotency.WithCall]. With [idempotency.WithKey] the UUID is that key. A message with
+// a ticket or fences is another message in each attempt, with a UUID of its own ([once.Along.Put]).
 func Carry(ctx context.Context, topic string, msg *message.Message, along once.Along) error {
-	key, found, done, err := idempotency.CallKey(ctx, "publish "+topic)
-	if err != nil {
-		return fmt.Errorf("interlock: the message was not prepared: %w", err)
-	}
-	done()
 	if msg.Metadata == nil {
 		msg.Metadata = message.Metadata{}
 	}
-	if err := along.Put(ctx, msg.Metadata); err != nil {
+	id, err := along.Put(ctx, "publish "+topic, msg.Payload, msg.Metadata)
+	if err != nil {
 		return fmt.Errorf("interlock: the message was not prepared: %w", err)
 	}
 	propagation.TraceContext{}.Inject(ctx, propagation.MapCarrier(msg.Metadata))
-	if found {
-		msg.UUID = key
+	if id != "" {
+		msg.UUID = id
 	}
 	return nil
 }

@@ -194,3 +194,83 @@ func TestAConsumerGoesOnWithTheLockAndTheRequestOfItsMessage(t *testing.T) {
 		t.Errorf("with half a ticket: %v after %d runs; want %v for good", err, len(tokens), core.ErrTicket)
 	}
 }
+
+// The first attempt of a request sends its message and fails, so its ticket has run out: the
+// consumer acknowledges the message. The message of the second attempt has the ticket that counts.
+func TestTheMessageWithTheTicketThatCountsIsConsumed(t *testing.T) {
+	for name, inPayload := range map[string]bool{"in the metadata": false, "in the payload": true} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			paid := make(chan struct{}, 10)
+			w.process("settlements", watermilllock.Idempotent(w.engine), func(msg *message.Message) ([]*message.Message, error) {
+				text := []byte(msg.Metadata[once.ClaimTicket])
+				if inPayload {
+					text = msg.Payload
+				}
+				var claim idempotency.Ticket
+				if err := claim.UnmarshalText(text); err != nil {
+					return nil, err
+				}
+				err := w.engine.TakeOver(msg.Context(), claim, func(context.Context) (endpoint.Response, error) {
+					paid <- struct{}{}
+					return endpoint.Response{Status: http.StatusCreated}, nil
+				})
+				if errors.Is(err, idempotency.ErrTicketRanOut) || errors.Is(err, idempotency.ErrTicketFinished) {
+					err = nil
+				}
+				return nil, err
+			})
+			attempt := func(status int) (sent *message.Message) {
+				h := httplock.Idempotent(w.engine)(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+					claim, err := idempotency.HandOver(r.Context(), time.Hour)
+					sent = message.NewMessage("random", []byte("30 EUR"))
+					along := once.Along{Claim: claim}
+					if inPayload {
+						sent.Payload, _ = claim.MarshalText()
+						along = once.Along{}
+					}
+					if err := errors.Join(err, watermilllock.Carry(r.Context(), "settlements", sent, along)); err != nil {
+						t.Error(err)
+					}
+					rw.WriteHeader(status)
+				}))
+				r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/payments", nil)
+				r.Header.Set(idempotency.KeyHeader, "order-17")
+				h.ServeHTTP(httptest.NewRecorder(), r)
+				return sent
+			}
+			first, second := attempt(http.StatusServiceUnavailable), attempt(http.StatusAccepted)
+			for _, msg := range []*message.Message{first, second, second} {
+				w.acknowledged(w.deliver("settlements", msg.UUID, string(msg.Payload), msg.Metadata))
+			}
+			if len(paid) != 1 {
+				t.Errorf("paid %d times by the messages %s, whose ticket has run out, and %s, twice; want once", len(paid), first.UUID, second.UUID)
+			}
+		})
+	}
+}
+
+// Metadata copied to another message does not name its work.
+func TestACopiedKeyDoesNotNameAMessage(t *testing.T) {
+	w := newWorld(t)
+	lock, _ := w.tickets("account/42")
+	_, _ = once.Do(t.Context(), w.engine, "order-7", 0, func(ctx context.Context, _ int) (int, error) {
+		msg := message.NewMessage("random", nil)
+		if err := watermilllock.Carry(ctx, "settlements", msg, once.Along{Lock: lock}); err != nil {
+			t.Error(err)
+		}
+		key := once.KeyOf(msg.UUID, msg.Metadata)
+		if key == msg.UUID || key != msg.Metadata[once.MessageKey] {
+			t.Errorf("the key is %q of the message %q with %v; want the one that it was sent with", key, msg.UUID, msg.Metadata)
+		}
+		if key := once.KeyOf("another", msg.Metadata); key != "another" {
+			t.Errorf("the key of another message with the metadata is %q; want its own ID", key)
+		}
+		again := &message.Message{Metadata: msg.Metadata}
+		delete(again.Metadata, once.LockTicket)
+		if err := watermilllock.Carry(ctx, "settlements", again, once.Along{}); err != nil || again.Metadata[once.MessageKey] != "" {
+			t.Errorf("%v, with %v; want no key of the message before", err, again.Metadata)
+		}
+		return 0, nil
+	})
+}

@@ -36,7 +36,7 @@ func handlerAndUUID(msg *message.Message) string {
 	if msg.UUID == "" || name == "" {
 		return ""
 	}
-	return url.PathEscape(name) + "/" + msg.UUID
+	return url.PathEscape(name) + "/" + once.KeyOf(msg.UUID, msg.Metadata)
 }
 
 // Key says which messages are the same for [Idempotent]: those with the same key. The key
@@ -44,7 +44,7 @@ func handlerAndUUID(msg *message.Message) string {
 // handlers, the second one gets the result of the first. A message with an empty key, or
 // with a key of more than 512 bytes, is refused ([reason.KeyMalformed]). Default:
 // the name of the handler in the router, escaped as a part of a path, a slash, and the UUID
-// of the message. A message outside of a router has no such name, and needs a Key.
+// of the message, or the key that it was sent with ([once.KeyOf]). A message outside of a router has no such name, and needs a Key.
 func Key(f func(msg *message.Message) string) Option {
 	return func(o *options) {
 		if f != nil {

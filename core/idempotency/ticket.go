@@ -40,9 +40,6 @@ type Ticket struct {
 	hops        int // how often the claim was handed over before, and once for this
 }
 
-// ticketKind begins the text of a ticket.
-const ticketKind = "ilclaim1."
-
 // ticketProtocols are the protocols of requests that can be handed over, by their bytes in a
 // ticket.
 var ticketProtocols = map[string]byte{endpoint.HTTP: 'h', endpoint.GRPC: 'g'}
@@ -70,7 +67,7 @@ func (t Ticket) MarshalText() ([]byte, error) {
 	b, _ := base64.RawURLEncoding.DecodeString(t.id) // a name of a record is made like that
 	b = append(b, t.fingerprint[:]...)
 	b = append(b, ticketProtocols[t.protocol], byte(t.hops))
-	return []byte(ticket.Encode(ticketKind, append(b, t.token...))), nil
+	return []byte(ticket.Encode(ticket.ClaimKind, append(b, t.token...))), nil
 }
 
 // UnmarshalText reads the text of a ticket. Its error matches [ErrTicketMalformed], says
@@ -80,7 +77,7 @@ func (t *Ticket) UnmarshalText(text []byte) error {
 		*t = Ticket{}
 		return nil
 	}
-	b, err := ticket.Decode(ticketKind, string(text))
+	b, err := ticket.Decode(ticket.ClaimKind, string(text))
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrTicketMalformed, err)
 	}

@@ -11,6 +11,9 @@ import (
 	"strings"
 )
 
+// ClaimKind begins the text of each ticket of a request.
+const ClaimKind = "ilclaim1."
+
 // MaxLength is the length of the longest text, in bytes.
 const MaxLength = 300
 
