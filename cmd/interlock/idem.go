@@ -299,6 +299,8 @@ func (o *settling) change(ctx context.Context, c *call, key, result string, chan
 	switch err := change(e); {
 	case errors.Is(err, idempotency.ErrNotUnknown):
 		return &exitError{exitNo, err}
+	case err != nil && ctx.Err() != nil:
+		return &unknownError{"the record was " + result, err}
 	case err != nil:
 		return err
 	}

@@ -2,8 +2,10 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os/exec"
 	"runtime"
@@ -203,6 +205,38 @@ func TestAServerThatNeverAnswers(t *testing.T) {
 		if r.code != exitFailed || r.out != "" || !strings.Contains(r.stderr, says) || strings.Count(r.stderr, "interlock:") != 1 {
 			t.Errorf("interlock %q: %+v, want %q", args, r, says)
 		}
+	}
+}
+
+// A server may carry out the request of a command that a signal has stopped.
+func TestACommandThatIsStoppedSaysThatItsOutcomeIsNotKnown(t *testing.T) {
+	for says, args := range map[string][]string{
+		"stopped by a signal; it is not known whether the grant was released":  {"release", "k", "-token", "1"},
+		"stopped by a signal; it is not known whether the lock was freed":      {"release", "k", "-kept"},
+		"stopped by a signal; it is not known whether the record was resolved": {"idem", "resolve", "p", "k", "-not-carried-out"},
+		"stopped by a signal": {"inspect", "k"},
+	} {
+		silent, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, stop := context.WithCancel(t.Context())
+		go func() {
+			if conn, err := silent.Accept(); err == nil {
+				defer conn.Close()
+				_, _ = conn.Read(make([]byte, 1)) // the command is under way
+				stop()
+			}
+		}()
+		var stderr bytes.Buffer
+		c := &call{stdout: io.Discard, stderr: &stderr, conn: fromEnvironment(func(string) string { return "" })}
+		if _, err := c.parse(append([]string{"-addr", silent.Addr().String()}, args...)); err != nil {
+			t.Fatal(err)
+		}
+		if code := c.exit(c.carryOut(ctx)); code != exitStopped || !strings.Contains(stderr.String(), says+"\n") {
+			t.Errorf("interlock %q: exit code %d, %q; want %d, %q", args, code, stderr.String(), exitStopped, says)
+		}
+		_ = silent.Close()
 	}
 }
 

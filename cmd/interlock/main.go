@@ -91,7 +91,11 @@ func (c *call) carryOut(ctx context.Context) error {
 	switch {
 	case err == nil:
 	case ctx.Err() != nil:
-		return &exitError{exitStopped, errors.New("stopped by a signal")}
+		why := errors.New("stopped by a signal")
+		if open := new(unknownError); errors.As(err, &open) {
+			why = fmt.Errorf("%w; it is not known whether %s", why, open.what)
+		}
+		return &exitError{exitStopped, why}
 	case bound.Err() != nil:
 		return fmt.Errorf("%w, which is %v (%w)", errNoAnswer, answersWithin, err)
 	}
@@ -112,6 +116,19 @@ func (e *exitError) Error() string {
 }
 
 func (e *exitError) Unwrap() error { return e.err }
+
+// unknownError is the end of a command while its request was under way: the server may still carry
+// the request out.
+type unknownError struct {
+	what string // "the grant was released"
+	err  error
+}
+
+func (e *unknownError) Error() string {
+	return "it is not known whether " + e.what + ": " + e.err.Error()
+}
+
+func (e *unknownError) Unwrap() error { return e.err }
 
 // usageError is a wrong command line.
 func usageError(format string, args ...any) error {

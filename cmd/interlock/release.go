@@ -68,7 +68,7 @@ func releaseKept(ctx context.Context, c *call, mixed bool) error {
 	case errors.Is(err, fleet.ErrNotKept):
 		return c.offer(ctx, f, key, &exitError{exitNo, fmt.Errorf("%s is not kept for waiting processes", display.Text(key))})
 	case err != nil && ctx.Err() != nil:
-		return fmt.Errorf("it is not known whether the lock was freed: %w", err)
+		return &unknownError{"the lock was freed", err}
 	case err != nil:
 		return err
 	case c.json:
@@ -100,7 +100,7 @@ func release(ctx context.Context, c *call, token int64, now bool) error {
 		return c.offer(ctx, f, key, &exitError{exitNo, fmt.Errorf("no holder of %s has the token %d", display.Text(key), token)})
 	}
 	if err != nil && ctx.Err() != nil {
-		return fmt.Errorf("it is not known whether the grant was released: %w", err)
+		return &unknownError{"the grant was released", err}
 	}
 	if err != nil {
 		return err

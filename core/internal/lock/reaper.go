@@ -107,22 +107,20 @@ func (r *reaper) init(t *Table) {
 func (r *reaper) add(o *orphan) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.closed {
-		return // its TTL will do
-	}
 	now := r.clock.Now()
 	o.when.began = max(now, o.from)
 	o.when.next, o.when.until = o.when.began, o.when.began.Add(o.ttl)
 	if old := r.orphans[o.owner]; old != nil {
 		old.when.began, old.when.next, old.when.until = o.when.began, o.when.next, o.when.until
-		r.plan(old)
-		return
-	}
-	if len(r.orphans) >= r.most && !r.makeRoom() {
+		o = old
+	} else if len(r.orphans) >= r.most && !r.makeRoom() {
 		return
 	}
 	r.orphans[o.owner] = o
 	r.plan(o)
+	if r.closed {
+		r.sendLast(o, now)
+	}
 }
 
 // reap reports whether a list of holders, separated by commas, has an orphan, and if so
@@ -147,12 +145,18 @@ func (r *reaper) reap(key, holders string) (found bool) {
 	return found
 }
 
-// stop ends the releases, except those under way.
+// stop releases the orphans that are due, and ends the schedule. An orphan that is added later is
+// released once, so that a process that ends right after a failed request leaves no lock behind:
+// Close waits for these releases.
 func (r *reaper) stop() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.closed = true
 	r.timers.Stop()
+	now := r.clock.Now()
+	for _, o := range r.orphans {
+		r.sendLast(o, now)
+	}
 }
 
 // serve releases the orphans that are due, as many as may be under way at once.
@@ -192,9 +196,16 @@ func (r *reaper) release(o *orphan, l *lane) {
 		// The lock that it may have held is free. From here only a late request can take it.
 		o.when.until = min(o.when.until, now.Add(lateMost))
 	}
-	r.plan(o)
 	l.busy--
-	for !r.closed && l.busy < l.most && l.due.first != nil {
+	if r.closed {
+		r.forget(o)
+	} else {
+		r.plan(o)
+	}
+	if r.closed && o.failed {
+		return // a server that does not answer keeps the rest until their TTLs end
+	}
+	for l.busy < l.most && l.due.first != nil {
 		if next := l.due.first; now < next.when.until {
 			r.send(next, l, now)
 		} else {
@@ -236,6 +247,17 @@ func (r *reaper) send(o *orphan, l *lane, now clock.Instant) {
 	o.when.next = now.Add(pause)
 	l.busy++
 	r.start(func() { r.release(o, l) })
+}
+
+// sendLast releases an orphan after the end of the schedule, if it is due.
+func (r *reaper) sendLast(o *orphan, now clock.Instant) {
+	switch l := r.lane(o); {
+	case o.releasing || o.list == &l.due || now < o.when.next || now >= o.when.until:
+	case l.busy < l.most:
+		r.send(o, l, now)
+	default:
+		o.moveTo(&l.due)
+	}
 }
 
 // makeRoom forgets an orphan after a failed release, in favour of another. It reports

@@ -18,7 +18,7 @@ import (
 type reaped struct {
 	driver.Store
 	mu     sync.Mutex
-	random *rand.Rand
+	random *rand.Rand // nil: each release takes a second, and succeeds unless down
 	busy   int
 	most   int
 	ever   map[string]bool // owners that were released
@@ -30,8 +30,11 @@ func (s *reaped) Release(_ context.Context, req driver.ReleaseRequest) (waiting 
 	s.busy++
 	s.most = max(s.most, s.busy)
 	s.ever[req.Owner] = true
-	took, err := time.Duration(s.random.IntN(2000))*time.Millisecond, error(nil)
-	switch n := s.random.IntN(4); {
+	took, n, err := time.Second, 3, error(nil)
+	if s.random != nil {
+		took, n = time.Duration(s.random.IntN(2000))*time.Millisecond, s.random.IntN(4)
+	}
+	switch {
 	case s.down || n == 0:
 		err = errors.New("no answer")
 	case n == 1:
@@ -90,6 +93,56 @@ func TestTheReaperReleasesEveryOrphanAndForgetsIt(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A process that ends right after a refused request must not keep the lock for a whole lease. The
+// reaper's goroutine never runs here: Close has to send the release.
+func TestCloseReleasesOrphansThatTheReaperHasNotReached(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &reaped{ever: map[string]bool{}}
+		l := NewTable(s, 20*time.Millisecond, 10_000)
+		r := &l.reaper
+		r.timers.Go = func(func()) {}
+		r.first.most = 3
+		for i := range 10 {
+			r.add(&orphan{key: "k", owner: fmt.Sprint("due/", i), ttl: 30 * time.Second})
+		}
+		r.add(&orphan{key: "k", owner: "not due", ttl: 30 * time.Second, from: l.Clock.Now().Add(time.Minute)})
+		if err := l.Close(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if len(s.ever) != 10 || s.ever["not due"] || s.most != 3 || s.busy != 0 {
+			t.Errorf("Close returned with the releases %v, at most %d at once and %d under way; want those of 10 due owners, 3 at once, none under way",
+				s.ever, s.most, s.busy)
+		}
+		r.add(&orphan{key: "k", owner: "late", ttl: 30 * time.Second}) // of a request that was under way
+		l.life.work.wait(t.Context())
+		if !s.ever["late"] {
+			t.Error("an owner that was added after Close was not released")
+		}
+		if n := r.first.busy + r.again.busy; n != 0 {
+			t.Errorf("%d releases are counted after the end; want none", n)
+		}
+	})
+}
+
+// A server that hangs must not keep Close for all rounds of releases.
+func TestCloseSendsNoMoreReleasesToAServerThatDoesNotAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &reaped{ever: map[string]bool{}, down: true}
+		l := NewTable(s, 20*time.Millisecond, 10_000)
+		l.reaper.timers.Go = func(func()) {}
+		l.reaper.first.most = 3
+		for i := range 10 {
+			l.reaper.add(&orphan{key: "k", owner: fmt.Sprint(i), ttl: 30 * time.Second})
+		}
+		if err := l.Close(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if len(s.ever) != 3 || s.busy != 0 {
+			t.Errorf("%d releases were sent to a server that does not answer, %d are under way; want the first 3, none under way", len(s.ever), s.busy)
+		}
+	})
 }
 
 // checkReaper looks for what must hold between two events.

@@ -69,12 +69,13 @@ func (f *Flags) Define(fs *flag.FlagSet) {
 		func(s string) error { return duration(s, minTTL, maxTTL, &f.ttl) })
 	fs.Func("grace", "`duration` from SIGTERM to SIGKILL when the lock is lost, half of the ttl at most (default: a sixth of the ttl)",
 		func(s string) error { return duration(s, 0, maxTTL, &f.grace) })
-	fs.IntVar(&f.replicas, "replicas", 0, "take the lock only if this `number` of replicas have it within a second, so that a failover to them does not lose it")
+	fs.IntVar(&f.replicas, "replicas", 0, "take the lock only if this `number` of replicas have it within half a second, so that a failover to them does not lose it")
 	fs.BoolVar(&f.shell, "shell", false, "COMMAND is one string for /bin/sh -c")
 }
 
-// Replicas returns how many replicas have to have the lock, and within which time.
-func (f *Flags) Replicas() (n int, within time.Duration) { return f.replicas, time.Second }
+// Replicas returns how many replicas have to have the lock, and within which time: less than a single
+// try of a lock waits, which would end without the answer.
+func (f *Flags) Replicas() (n int, within time.Duration) { return f.replicas, time.Second / 2 }
 
 // Command returns the command to run. Its error names the mistake and the accepted forms.
 func (f *Flags) Command(key string, command []string) (*Command, error) {

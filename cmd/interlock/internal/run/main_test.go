@@ -99,6 +99,13 @@ func wrap(state string, args []string) int {
 			store.Expire("k")
 		case "away":
 			store.Intercept(func(memstore.Request) memstore.Fault { return memstore.Unreachable })
+		case "unreplicated":
+			store.Intercept(func(r memstore.Request) memstore.Fault {
+				if r.Op == memstore.Acquire {
+					return memstore.Fault{Err: driver.ErrNotReplicated, Executed: true}
+				}
+				return memstore.Fault{}
+			})
 		case "occupied":
 			store.Intercept(func(memstore.Request) memstore.Fault { return memstore.Fault{Err: driver.ErrKeyOccupied} })
 		}

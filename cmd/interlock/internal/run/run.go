@@ -13,8 +13,9 @@ import (
 	"github.com/interlock-go/interlock/core"
 )
 
-// closeWait bounds the clean-up after the end of the command and the release of the lock.
-const closeWait = 2 * time.Second
+// closeWait bounds the clean-up after the end of the command and the release of the lock: more than a
+// request for the lock that is under way, with replicas to ask, and its release take.
+const closeWait = 5 * time.Second
 
 // Streams are the input and output of the command, and the messages of the wrapper.
 type Streams struct {

@@ -40,6 +40,7 @@ func TestTheExitStatusSaysWhatHappened(t *testing.T) {
 		"held, one try":            {store: "held", args: []string{"-wait", "0", "k", "--", "true"}, want: 75, says: "another process holds it"},
 		"held, a bounded wait":     {store: "held", args: []string{"--wait", "100ms", "k", "--", "true"}, want: 75, says: "another process holds it"},
 		"no server":                {store: "away", args: []string{"-wait", "100ms", "k", "--", "true"}, want: 69, says: "could not be taken"},
+		"too few replicas":         {store: "unreplicated", args: []string{"-wait", "0", "k", "--", "true"}, want: 69, says: "not acknowledged by enough replicas"},
 		"a script without #!":      {args: []string{"k", "--", plain, "7"}, want: 7},
 		"for another machine":      {args: []string{"k", "--", foreign}, want: 126, says: "no program for this machine"},
 		"a key of another program": {store: "occupied", args: []string{"k", "--", "true"}, want: 70, says: "could not be taken"},
