@@ -66,9 +66,12 @@ func doctor(ctx context.Context, c *call, user string) error {
 func (c *call) printReport(r *fleet.Report) error {
 	w := c.stdout
 	if c.conn.other() {
-		s := r.Servers[0]
-		_, _ = fmt.Fprintf(w, "%s: a lock was taken, renewed and released; a request took %s, the slowest %s\n",
-			display.Text(c.conn.elsewhere()), brief(s.RoundTrip), brief(s.Slowest))
+		if s := r.Servers[0]; s.Err != nil {
+			_, _ = fmt.Fprintf(w, "%s: a lock was refused: %s\n", display.Text(c.conn.elsewhere()), display.Text(s.Err.Error()))
+		} else {
+			_, _ = fmt.Fprintf(w, "%s: a lock was taken, renewed and released; a request took %s, the slowest %s\n",
+				display.Text(c.conn.elsewhere()), brief(s.RoundTrip), brief(s.Slowest))
+		}
 		for _, text := range r.Unsafe {
 			_, _ = fmt.Fprintf(w, "unsafe: %s\n", display.Text(text))
 		}

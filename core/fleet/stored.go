@@ -179,7 +179,8 @@ func (s *Stored) Wait(ctx context.Context, key string) error {
 }
 
 // Check looks at the server as the Check of the store does, if it has one, and takes a lock with a random
-// key, which it gives back. The error says that the server does not answer.
+// key, which it gives back. The error says that the server does not answer, or refuses the lock; a lock
+// that is refused beside unsafe settings is the error of the server in the report.
 func (s *Stored) Check(ctx context.Context, _ string) (r Report, err error) {
 	if checker, ok := s.store.(interface {
 		Check(ctx context.Context) ([]string, error)
@@ -198,6 +199,10 @@ func (s *Stored) Check(ctx context.Context, _ string) (r Report, err error) {
 		took = append(took, time.Since(began))
 		began = time.Now()
 	})
+	if err != nil && len(r.Unsafe) > 0 { // which may say why
+		r.Servers = []Server{{Err: err}}
+		return r, nil
+	}
 	if err != nil {
 		return r, err
 	}

@@ -169,3 +169,36 @@ func TestAStoreSaysWhatItDoesNotHave(t *testing.T) {
 	_, err = fleet.On(struct{ driver.Store }{memstore.New()})
 	wantErr(t, err, driver.ErrConfig)
 }
+
+// readOnly is a store that says that it only reads, and refuses locks.
+type readOnly struct {
+	*memstore.Store
+	unsafe []string
+}
+
+var errReads = errors.New("it only reads")
+
+func (s readOnly) Check(context.Context) ([]string, error) { return s.unsafe, nil }
+
+func (s readOnly) Acquire(context.Context, driver.AcquireRequest) (driver.Reply, error) {
+	return driver.Reply{}, errReads
+}
+
+func TestALockThatIsRefusedHidesNoUnsafeSetting(t *testing.T) {
+	for _, unsafe := range [][]string{nil, {"transactions only read"}} {
+		f, err := fleet.On(readOnly{memstore.New(), unsafe})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, err := f.Check(t.Context(), "")
+		if unsafe == nil {
+			if !errors.Is(err, errReads) {
+				t.Errorf("nothing is unsafe: %v; want the error of the store", err)
+			}
+			continue
+		}
+		if err != nil || !slices.Equal(r.Unsafe, unsafe) || len(r.Servers) != 1 || !errors.Is(r.Servers[0].Err, errReads) || r.Safe() {
+			t.Errorf("%+v, %v; want the unsafe setting, and the error of the store at its server", r, err)
+		}
+	}
+}

@@ -20,7 +20,15 @@ func (s *Store) Extend(ctx context.Context, batch []record.Extension, done func(
 	if len(batch) == 0 {
 		return
 	}
-	outcomes, err := inTime(ctx, s, func() (map[int]string, error) { return s.extend(ctx, batch) })
+	outcomes, err := inTime(ctx, s, func() (outcomes map[int]string, err error) {
+		// Above READ COMMITTED, which may be the default of the role, renewals beside other requests fail.
+		for range rereads {
+			if outcomes, err = s.extend(ctx, batch); !strings.HasPrefix(pgpool.State(err), "40") {
+				break
+			}
+		}
+		return outcomes, err
+	})
 	if n := len(batch); n > 1 && pgpool.MayBeOnes(err) { // each half for itself, until the row at fault is known
 		s.Extend(ctx, batch[:n/2], done)
 		s.Extend(ctx, batch[n/2:], func(i int, err error) { done(n/2+i, err) })

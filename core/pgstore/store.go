@@ -48,14 +48,16 @@ type statements struct {
 	channel, notify                                                                                                   string
 }
 
-// bound is a table that limits the wait of its statement for the lock of a row, to $2 ms.
-// The limit ends with the transaction.
-const bound = "(SELECT set_config('lock_timeout', $2::text, true) AS bound) AS conf"
+// bound is a table that limits the wait of its statement for the lock of a row, to $2 ms, and has
+// the commit wait for the disk where the role or the database has synchronous_commit off. Both
+// end with the transaction.
+const bound = "(SELECT set_config('lock_timeout', $2::text, true) AS bound," +
+	" CASE current_setting('synchronous_commit') WHEN 'off' THEN set_config('synchronous_commit', 'on', true) END AS flush) AS conf"
 
 //go:embed sql/*.sql
 var sources embed.FS
 
-// New makes a [Store] on a pool of connections to PostgreSQL 12 or later. It sends
+// New makes a [Store] on a pool of connections to PostgreSQL 14 or later. It sends
 // nothing: the tables are made by [Store.Migrate]. It returns an error that matches
 // [driver.ErrConfig] for a nil db and for an option that cannot work.
 //

@@ -253,3 +253,14 @@ func TestARefusedTryWritesNothing(t *testing.T) {
 		t.Errorf("the row was written: %s, then %s", before, after)
 	}
 }
+
+// TestTheContractsNeedNoDefaultsOfTheRole has defaults that a role or a database may have and that no
+// promise may rest on.
+func TestTheContractsNeedNoDefaultsOfTheRole(t *testing.T) {
+	t.Parallel()
+	_, dsn := tables(t)
+	db := connect(t, dsn+" options='-c default_transaction_isolation=serializable -c synchronous_commit=off -c bytea_output=escape"+
+		" -c DateStyle=SQL,DMY -c IntervalStyle=sql_standard -c TimeZone=America/Sao_Paulo -c extra_float_digits=-15"+
+		" -c quote_all_identifiers=on -c array_nulls=off -c transform_null_equals=on -c plan_cache_mode=force_generic_plan'")
+	contracts(t, func(t *testing.T) *pgstore.Store { return newStore(t, db) })
+}

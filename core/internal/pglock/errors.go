@@ -21,7 +21,7 @@ var (
 	// turn comes, or its time has ended.
 	errUnwanted = fmt.Errorf("%w: %w", driver.ErrNotReady, errors.New("not sent in time"))
 	// errTable has the advice for an answer.
-	errTable = errors.New("the table of the locks is missing, or not of this version; its schema creates it")
+	errTable = errors.New("the table of the locks is missing, or not of this version; pgstore.Store.Migrate makes it")
 	// errOther is an answer of no use.
 	errOther = errors.New("interlock: PostgreSQL answered for a lock that was not asked for")
 	// errNoAnswer is the error for a caller that leaves a renewal or a release.

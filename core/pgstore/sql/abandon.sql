@@ -8,7 +8,8 @@
 -- $3 lock_timeout: for how many ms the statement waits for the lock of a row
 -- Returns how many claims were given up, and whether a duplicate waits.
 WITH conf AS MATERIALIZED (
-	SELECT set_config('lock_timeout', $3::text, true) AS bound
+	SELECT set_config('lock_timeout', $3::text, true) AS bound,
+		CASE current_setting('synchronous_commit') WHEN 'off' THEN set_config('synchronous_commit', 'on', true) END AS flush
 ), gone AS (
 	DELETE FROM interlock_record USING conf
 	WHERE id = $1::text AND token = $2::text AND state = 'c' AND keep_until > clock_timestamp() AND generation = 1

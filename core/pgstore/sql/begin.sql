@@ -13,4 +13,4 @@ SELECT $1::text, $2::text, $3::bytea, 1, 'c', $6::boolean, false,
 	floor(extract(epoch FROM clock_timestamp() + $5::bigint * interval '1 microsecond') / 3600)::integer + 1
 WHERE set_config('lock_timeout', $8::text, true) <> ''
 ON CONFLICT (id) DO NOTHING
-RETURNING set_config('synchronous_commit', CASE WHEN $7::boolean THEN 'off' ELSE current_setting('synchronous_commit') END, true)
+RETURNING set_config('synchronous_commit', CASE WHEN $7::boolean THEN 'off' ELSE coalesce(nullif(current_setting('synchronous_commit'), 'off'), 'on') END, true)

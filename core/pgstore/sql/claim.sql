@@ -47,6 +47,6 @@ SELECT g.generation, r.token, r.state, r.fingerprint = $3::bytea, r.generation, 
 	r.keep_until <= clock_timestamp(), coalesce(r.stone_until > clock_timestamp(), false),
 	CASE WHEN r.state IN ('c', 'd') AND r.fingerprint = $3::bytea THEN r.response END,
 	current_setting('synchronous_standby_names') <> '',
-	set_config('synchronous_commit', CASE WHEN $8::boolean THEN 'off' ELSE current_setting('synchronous_commit') END, true)
+	set_config('synchronous_commit', CASE WHEN $8::boolean THEN 'off' ELSE coalesce(nullif(current_setting('synchronous_commit'), 'off'), 'on') END, true)
 FROM (SELECT (SELECT generation FROM granted) AS generation) AS g
 LEFT JOIN interlock_record AS r ON g.generation IS NULL AND r.id = $1::text

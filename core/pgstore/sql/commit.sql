@@ -9,7 +9,8 @@
 -- $10 lock_timeout: for how many ms the statement waits for the lock of a row; empty leaves
 --     it as it is
 WITH conf AS MATERIALIZED (
-	SELECT CASE WHEN $10::text <> '' THEN set_config('lock_timeout', $10::text, true) END AS bound
+	SELECT CASE WHEN $10::text <> '' THEN set_config('lock_timeout', $10::text, true) END AS bound,
+		CASE current_setting('synchronous_commit') WHEN 'off' THEN set_config('synchronous_commit', 'on', true) END AS flush
 ), done AS (
 	UPDATE interlock_record AS r SET
 		token = $2::text, fingerprint = $3::bytea, generation = $4::bigint, state = $5::text, response = $6::bytea,

@@ -4,8 +4,10 @@
 -- $1 ids, $2 tokens, as texts of arrays  $3 lease, $4 retention, in µs, as texts of arrays
 -- Returns for each claim its number, and o (owner, renewed), d (done), n (not the
 -- owner) or l (locked).
-WITH asked AS (
-	SELECT * FROM unnest($1::text::text[], $2::text::text[], $3::text::bigint[], $4::text::bigint[])
+WITH conf AS MATERIALIZED (
+	SELECT CASE current_setting('synchronous_commit') WHEN 'off' THEN set_config('synchronous_commit', 'on', true) END AS flush
+), asked AS (
+	SELECT a.* FROM conf, unnest($1::text::text[], $2::text::text[], $3::text::bigint[], $4::text::bigint[])
 		WITH ORDINALITY AS a (id, token, lease, retention, number)
 ), open AS (
 	SELECT r.id FROM interlock_record AS r JOIN asked AS a ON r.id = a.id AND r.token = a.token

@@ -10,4 +10,5 @@ UPDATE interlock_record AS r SET response = $3::bytea,
 WHERE r.id = $1::text AND r.ticket = $2::text AND r.state = 'c' AND r.keep_until > clock_timestamp()
 	AND CASE WHEN $5::text = '' THEN current_setting('interlock.attempt', true) = $2::text
 		ELSE set_config('lock_timeout', $5::text, true) <> '' END
+	AND CASE current_setting('synchronous_commit') WHEN 'off' THEN set_config('synchronous_commit', 'on', true) <> '' ELSE true END
 RETURNING r.waits

@@ -6,7 +6,8 @@
 -- $6 hand over, and do not mark
 -- Returns whether it was marked; else whether the record is the token's, and done.
 WITH conf AS MATERIALIZED (
-	SELECT set_config('lock_timeout', $5::text, true) AS bound
+	SELECT set_config('lock_timeout', $5::text, true) AS bound,
+		CASE current_setting('synchronous_commit') WHEN 'off' THEN set_config('synchronous_commit', 'on', true) END AS flush
 ), marked AS (
 	UPDATE interlock_record AS r SET
 		marked = r.marked OR NOT $6::boolean, ticket = CASE WHEN $6::boolean THEN r.token ELSE r.ticket END,

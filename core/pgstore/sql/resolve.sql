@@ -7,7 +7,8 @@
 -- $5 retention, $6 for how much longer the key is remembered, in µs
 -- $7 lock_timeout: for how many ms the statement waits for the lock of a row
 WITH conf AS MATERIALIZED (
-	SELECT set_config('lock_timeout', $7::text, true) AS bound
+	SELECT set_config('lock_timeout', $7::text, true) AS bound,
+		CASE current_setting('synchronous_commit') WHEN 'off' THEN set_config('synchronous_commit', 'on', true) END AS flush
 ), gone AS (
 	DELETE FROM interlock_record AS r USING conf WHERE $3::bytea IS NULL AND r.id = $1::text AND r.state = 'c'
 		AND r.keep_until > clock_timestamp() AND r.lease_until <= clock_timestamp() AND (r.marked OR $4::boolean)

@@ -7,6 +7,8 @@
 --    condition on the row that was found, before the lock is asked for: a table to join
 --    costs a tenth of the statement. Empty: the statement is in the transaction of a handler,
 --    which has its own limit, and which the handler must not have ended
+-- The answer waits for the disk, also where the role, the database or a handler has
+-- synchronous_commit off: the client acts on it.
 -- Returns whether a duplicate waits.
 UPDATE interlock_record AS r SET state = $3::text, response = $4::bytea,
 	keep_until = greatest(r.keep_until, clock_timestamp() + $5::bigint * interval '1 microsecond'),
@@ -18,4 +20,5 @@ UPDATE interlock_record AS r SET state = $3::text, response = $4::bytea,
 WHERE r.id = $1::text AND r.token = $2::text AND r.state = 'c'
 	AND CASE WHEN $7::text = '' THEN current_setting('interlock.attempt', true) = $2::text
 		ELSE set_config('lock_timeout', $7::text, true) <> '' END
+	AND CASE current_setting('synchronous_commit') WHEN 'off' THEN set_config('synchronous_commit', 'on', true) <> '' ELSE true END
 RETURNING r.waits

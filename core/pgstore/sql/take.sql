@@ -7,7 +7,8 @@
 -- $9 lock_timeout: for how many ms the statement waits for the lock of a row; empty leaves it
 --    as it is
 WITH conf AS MATERIALIZED (
-	SELECT CASE WHEN $9::text <> '' THEN set_config('lock_timeout', $9::text, true) END AS bound
+	SELECT CASE WHEN $9::text <> '' THEN set_config('lock_timeout', $9::text, true) END AS bound,
+		CASE current_setting('synchronous_commit') WHEN 'off' THEN set_config('synchronous_commit', 'on', true) END AS flush
 ), taken AS (
 	UPDATE interlock_record AS r SET
 		token = $2::text,
