@@ -19,7 +19,8 @@ import (
 //
 // Callers of one process need no store for that. Between processes a message informs the caller
 // within milliseconds. If the message is lost, a caller that waits finds out within a second, and
-// a holder with the next renewal, at a third of the lease. Newest includes [Attentive].
+// a holder with the next renewal, at a third of the lease. A caller that leaves before the store has
+// answered its first request may still take the place of others. Newest includes [Attentive].
 //
 // Give the option to all callers of a key. Callers without it wait for as long as newest callers
 // come. The hold of a newest caller is not handed over in the process, so each costs the round trips

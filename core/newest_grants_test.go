@@ -154,3 +154,41 @@ func TestTheNewestCallerIsNotSupersededByOneThatHasLeft(t *testing.T) {
 		release(t, second.holds())
 	})
 }
+
+// The answer to the request that numbers a caller is lost, and a caller of another process comes
+// before the request is repeated.
+func TestACallerThatRepeatsItsRequestStaysOlderThanThoseThatCameSince(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := memstore.New()
+		a, b := newLocker(t, s), newLocker(t, s)
+		lease := held(t, a, t.Context(), "k")
+		s.Intercept(atFirst(memstore.Stand, memstore.LostReply))
+		older := comes(t, t.Context(), a, core.Newest())
+		newer := comes(t, t.Context(), b, core.Newest())
+		time.Sleep(3 * time.Second) // longer than a caller waits until it asks again
+		newer.waiting()
+		older.fails(core.ErrSuperseded)
+		release(t, lease)
+		release(t, newer.holds())
+	})
+}
+
+// The request that numbers a caller comes late: its process has a newer caller by then, which a caller of
+// another process has superseded.
+func TestALateRequestOfASupersededCallerSupersedesNoOther(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := memstore.New()
+		a, b := newLocker(t, s), newLocker(t, s)
+		lease := held(t, a, t.Context(), "k")
+		s.Intercept(atFirst(memstore.Stand, memstore.Fault{Before: 50 * time.Millisecond}))
+		first := comes(t, t.Context(), a, core.Newest())
+		second := comes(t, t.Context(), a, core.Newest())
+		newest := comes(t, t.Context(), b, core.Newest())
+		time.Sleep(3 * time.Second) // longer than a caller waits until it asks again
+		newest.waiting()
+		first.fails(core.ErrSuperseded)
+		second.fails(core.ErrSuperseded)
+		release(t, lease)
+		release(t, newest.holds())
+	})
+}

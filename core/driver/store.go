@@ -131,7 +131,8 @@ type AcquireRequest struct {
 	// Order says which of two callers of one Waiter that are [Newest] and have no Number came
 	// later: the caller with the greater Order. Requests may arrive in any order. So a store
 	// refuses the earlier of the two also if its request arrives last, and gives a request that
-	// is repeated the number that it has already.
+	// is repeated the number that it has already. It does so also when callers of other Waiters have
+	// come since: for a minute at least, and for the last 63 Waiters.
 	Order int64
 	// Offer, unless zero, is the token of an offer to Waiter ([Offer]). The owner wants
 	// the lock in place of that offer. It is for an exclusive owner.

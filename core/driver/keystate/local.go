@@ -19,7 +19,7 @@ func (r *Record) Shift(d time.Duration) {
 			}
 		}
 	}
-	move(&r.expires, &r.barrier, &r.reserved.since, &r.line.until)
+	move(&r.expires, &r.barrier, &r.reserved.since, &r.line.since, &r.line.until)
 	for i := range r.places {
 		move(&r.places[i].ends)
 	}
@@ -89,5 +89,5 @@ func (r *Record) Ordered(now time.Time) bool { return r.reserved.stands(now) || 
 // tokens grow all the same.
 func (r *Record) Idle(now time.Time) bool {
 	return r.Free() && !r.reserved.stands(now) && len(r.waiting)+len(r.passed)+len(r.unknown) == 0 &&
-		r.line.newest == 0 && (r.line.only == "" || !now.Before(r.line.until))
+		r.line.forgotten(now) && (r.line.only == "" || !now.Before(r.line.until))
 }

@@ -7,13 +7,27 @@ import (
 	"github.com/interlock-go/interlock/core/driver"
 )
 
+// remember is for how long a store remembers at least the number of a caller that is Newest.
+const remember = time.Minute
+
+// lately is of how many lockers a record knows the last caller that was Newest.
+const lately = 63
+
 // line is what a lock knows about callers that are not in turn.
 type line struct {
 	newest int64     // the highest number of a caller that is Newest
-	by     string    // the locker of that caller
-	order  int64     // the caller's place among the callers of the locker
+	since  time.Time // when that caller came
+	came   []arrival // of the lockers that had such callers last, in the order of the numbers; each locker once
 	only   string    // the locker of the OneWaiter caller that waits
 	until  time.Time // and until when
+}
+
+// arrival is the last caller of a locker that is Newest. A request that says "I come now" may be
+// repeated after callers of other lockers have come, or come late: it must not count again.
+type arrival struct {
+	locker string
+	order  int64 // the caller's place among the callers of the locker
+	number int64
 }
 
 // stand says whether a caller of the locker that holds the lock may wait.
@@ -38,15 +52,38 @@ func (r *Record) comes(req *driver.AcquireRequest, now time.Time) (out bool) {
 		return false
 	}
 	if req.Number == 0 {
-		switch by := req.Waiter.ID(); {
-		case by != r.line.by || req.Order > r.line.order:
-			r.line.newest, r.line.by, r.line.order = max(r.line.newest+1, now.UnixMicro()), by, req.Order
-		case req.Order < r.line.order:
+		switch last := r.line.last(req.Waiter.ID()); {
+		case last == nil || req.Order > last.order:
+			r.line.arrives(arrival{req.Waiter.ID(), req.Order, max(r.line.newest+1, now.UnixMicro())}, now)
+			req.Number = r.line.newest
+		case req.Order < last.order:
 			return true // a later caller of the locker has asked already
+		default:
+			req.Number = last.number // repeated
 		}
-		req.Number = r.line.newest
 	}
 	return req.Number < r.line.newest
+}
+
+// arrives notes the newest caller of all.
+func (l *line) arrives(a arrival, now time.Time) {
+	l.came = slices.DeleteFunc(l.came, func(b arrival) bool { return b.locker == a.locker })
+	if len(l.came) >= lately {
+		l.came = slices.Delete(l.came, 0, 1)
+	}
+	l.newest, l.since, l.came = a.number, now, append(l.came, a)
+}
+
+// forgotten reports whether no caller that is Newest has come for so long that nothing of it counts any
+// more: the numbers follow the clock.
+func (l *line) forgotten(now time.Time) bool { return now.Sub(l.since) > remember }
+
+// last returns the last Newest caller of a locker; nil if it had none lately.
+func (l *line) last(locker string) *arrival {
+	if i := slices.IndexFunc(l.came, func(a arrival) bool { return a.locker == locker }); i >= 0 {
+		return &l.came[i]
+	}
+	return nil
 }
 
 // holds reports whether an owner holds the lock exclusively.

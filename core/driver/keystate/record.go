@@ -90,6 +90,9 @@ func (r *Record) setBack(now time.Time) {
 	if r.barrier.Sub(now) > barrier {
 		r.barrier = now.Add(barrier)
 	}
+	if r.line.since.After(now) {
+		r.line.since = now
+	}
 	if r.line.until.Sub(now) > onlyFor {
 		r.line.only = ""
 	}
@@ -127,6 +130,7 @@ func (r *Record) Waiting() driver.Waiters {
 func (r *Record) Clone() *Record {
 	c := *r
 	c.places, c.waiting, c.passed = slices.Clone(r.places), slices.Clone(r.waiting), slices.Clone(r.passed)
+	c.line.came = slices.Clone(r.line.came)
 	return &c
 }
 

@@ -10,9 +10,6 @@ import (
 	"github.com/interlock-go/interlock/core/driver"
 )
 
-// remember is for how long a store remembers at least the number of a caller that is Newest.
-const remember = time.Minute
-
 // Row is the record of a lock that has an exclusive holder without [driver.Attentive], and exclusive
 // callers in turn alone. A store may keep it in another form than the text of a record.
 type Row struct {
@@ -43,8 +40,8 @@ func (r *Record) Row(now time.Time) (v Row, ok bool) {
 	if !now.Before(c.barrier) {
 		c.barrier = time.Time{}
 	}
-	if now.UnixMicro()-c.line.newest > remember.Microseconds() {
-		c.line.newest, c.line.by, c.line.order = 0, "", 0
+	if c.line.forgotten(now) {
+		c.line.newest, c.line.since, c.line.came = 0, time.Time{}, nil
 	}
 	if !now.Before(c.line.until) {
 		c.line.only = ""

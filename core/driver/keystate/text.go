@@ -52,9 +52,15 @@ type keptText struct {
 }
 
 type newestText struct {
+	Number int64      `json:"number"`
+	Since  int64      `json:"since"`
+	Came   []cameText `json:"came,omitempty"`
+}
+
+type cameText struct {
+	By     string `json:"by"`
+	Order  int64  `json:"order"`
 	Number int64  `json:"number"`
-	By     string `json:"by,omitempty"`
-	Order  int64  `json:"order,omitempty"`
 }
 
 type untilText struct {
@@ -79,7 +85,10 @@ func (r *Record) AppendText(b []byte) ([]byte, error) {
 		t.Kept = &keptText{micros(v.since), v.lasts.Microseconds(), v.offer, v.token}
 	}
 	if r.line.newest != 0 {
-		t.Newest = &newestText{r.line.newest, r.line.by, r.line.order}
+		t.Newest = &newestText{Number: r.line.newest, Since: micros(r.line.since)}
+		for _, a := range r.line.came {
+			t.Newest.Came = append(t.Newest.Came, cameText{a.locker, a.order, a.number})
+		}
 	}
 	if r.line.only != "" {
 		t.Only = &untilText{r.line.only, micros(r.line.until)}
@@ -125,7 +134,10 @@ func (r *Record) UnmarshalText(b []byte) error {
 		read.reserved = reservation{instant(v.Since), lasts, v.Offer, v.Token}
 	}
 	if n := t.Newest; n != nil {
-		read.line.newest, read.line.by, read.line.order = n.Number, n.By, n.Order
+		read.line.newest, read.line.since = n.Number, instant(n.Since)
+		for _, a := range n.Came {
+			read.line.came = append(read.line.came, arrival{a.By, a.Order, a.Number})
+		}
 	}
 	if o := t.Only; o != nil {
 		read.line.only, read.line.until = o.ID, instant(o.Until)

@@ -328,8 +328,10 @@ func (r *Record) adopt(owner string, want *effect, got effect, a, b time.Time) {
 		}
 	}
 	if d := got.number - want.number; want.number != 0 && near(got.number, d) {
+		if n := len(r.line.came); n > 0 && want.number == r.line.newest && r.line.came[n-1].number == r.line.newest {
+			r.line.newest, r.line.came[n-1].number = got.number, got.number
+		}
 		want.number = got.number
-		r.line.newest = max(r.line.newest, r.line.newest+d)
 	}
 	to, offered, contended := readOffer(want.offer)
 	if id, token, more := readOffer(got.offer); id == to && id != "" && more == contended && near(token, token-offered) {

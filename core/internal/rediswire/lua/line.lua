@@ -4,8 +4,9 @@
 --
 -- KEYS[1] lock
 -- KEYS[2] fence
--- KEYS[3] line    hash. Of newest callers n is the number of the last that came, b its locker and
---                 o its order; of the other callers w is the locker of the only waiting caller
+-- KEYS[3] line    hash. Of newest callers n is the number of the last that came, and ":" with a locker
+--                 "order number" of the last caller of that locker; of the other callers w is the
+--                 locker of the only waiting caller
 -- ARGV[1] owner; empty to take nothing
 -- ARGV[2] lease, in ms
 -- ARGV[3] how long fence and number are kept, in ms
@@ -35,7 +36,8 @@ local alone = 1500 -- ms for which the only caller is one without asking again
 
 local has = call('HMGET', lock, owner, 'q', 'm', 'b', 'r', 'offer')
 local mine, q, m, r, o = has[1], has[2] or '', has[3], has[5], has[6]
-local from = newest and call('HMGET', line, 'n', 'b', 'o') or {}
+local by = ':' .. bare(id)
+local from = newest and call('HMGET', line, 'n', by) or {}
 local last = tonumber(from[1]) or 0
 if mine and not m then
 	-- A repeated request. Its number is not kept, but is about the token.
@@ -53,25 +55,49 @@ local function write(ms, ...)
 	end
 end
 
+-- bound forgets the locker whose last newest caller came before those of all other lockers, where
+-- there are many.
+local function bound()
+	if call('HLEN', line) <= room + 1 then
+		return
+	end
+	local all = call('HGETALL', line)
+	local oldest, least = nil, math.huge
+	for i = 1, #all, 2 do
+		local n = tonumber(match(all[i + 1], ' (%d+)$'))
+		if n and n < least then
+			oldest, least = all[i], n
+		end
+	end
+	pcall_('HDEL', line, oldest)
+end
+
 local comes = newest and number == 0
 local others = without(q, id)
 if newest then
 	if comes then
-		local by, order, before = bare(id), tonumber(ARGV[7]), tonumber(from[3])
-		if by ~= from[2] or order > before then
+		local order = tonumber(ARGV[7])
+		local before, had = match(from[2] or '', '^(%d+) (%d+)$')
+		before, number = tonumber(before), tonumber(had)
+		if not before or order > before then
 			-- include clock.lua
 			last = max(last + 1, time)
-			write(keep, 'n', format('%.0f', last), 'b', by, 'o', order)
+			number = last
+			local text = format('%.0f', last)
+			write(keep, 'n', text, by, ARGV[7] .. ' ' .. text)
+			bound()
 		elseif order < before then
 			return {0} -- a later caller of the locker has asked already
 		end
-		number = last
+	end
+	if number < last then
+		return {0}
+	end
+	if comes then
 		local displaced = match(others, '^[+-]?([^,~]+)')
 		if displaced then
 			pcall_('PUBLISH', match(lock, '^[^{]*') .. 'wanted:' .. displaced, '0 ' .. lock)
 		end
-	elseif number < last then
-		return {0}
 	end
 end
 
