@@ -26,6 +26,9 @@ var declineText string
 //go:embed sql/patience.sql
 var patienceText string
 
+//go:embed sql/version.sql
+var versionText string
+
 //go:embed sql/take.sql
 var takeText string
 
@@ -58,9 +61,10 @@ type statements struct {
 
 // statementsFor makes the texts for a table; fit makes them fit its size.
 func statementsFor(table string, fit func(text string) string) *statements {
+	included := strings.NewReplacer("-- include patience.sql\n", patienceText, "-- include version.sql\n", versionText)
 	text := func(source string) string {
 		var b strings.Builder
-		for line := range strings.Lines(strings.ReplaceAll(source, "-- include patience.sql\n", patienceText)) {
+		for line := range strings.Lines(included.Replace(source)) {
 			if line = strings.TrimSpace(line); !strings.HasPrefix(line, "--") {
 				b.WriteString(line)
 				b.WriteByte('\n')

@@ -7,8 +7,9 @@
 -- Returns a row for each key: its index, from 1; the version of the row, '' if there is none; the
 -- columns; when that was, in µs since 1970, after the row was read or locked.
 --
--- The version is xmin, the transaction that wrote the row: each statement that changes a row
--- changes it.
+-- The version is a hash of all that the rules decide by. The number of the transaction that wrote the
+-- row (xmin) comes again after a crash, when it was not yet on the disk; what was decided by such a row
+-- must not be written over another one. A request outlives the crash behind a connection pooler.
 WITH conf AS MATERIALIZED (
 	SELECT set_config('lock_timeout', $2::text, true) AS bound, set_config('idle_in_transaction_session_timeout', $3::text, true) AS idle
 )
@@ -18,6 +19,8 @@ SELECT r.i, coalesce(l.version, '') AS version, coalesce(l.owner, '') AS owner, 
 	(extract(epoch FROM clock_timestamp()) * 1000000)::bigint AS now
 FROM conf, unnest($1::bytea[]) WITH ORDINALITY AS r (key, i)
 	LEFT JOIN LATERAL (
-		SELECT xmin::text AS version, owner, token, lease_until, waiters, record FROM interlock_lock WHERE key = r.key
+		SELECT
+			-- include version.sql
+			AS version, owner, token, lease_until, waiters, record FROM interlock_lock l WHERE key = r.key
 		-- lock the rows
 	) l ON true

@@ -18,7 +18,9 @@ WITH conf AS MATERIALIZED (
 	SELECT r.* FROM conf, unnest($1::bytea[], $2::text[], $3::bigint[], $4::bigint[], $5::text[], $6::text[], $7::text[], $8::boolean[])
 		WITH ORDINALITY AS r (key, version, token, ends, record, owner, list, calls, i)
 ), pick AS MATERIALIZED (
-	SELECT r.*, l.xmin::text AS present
+	SELECT r.*,
+		-- include version.sql
+		AS present
 	FROM req r JOIN interlock_lock l ON l.key = r.key
 	WHERE r.version <> ''
 	ORDER BY l.key
