@@ -51,8 +51,12 @@ var errTicketValue = errors.New("a value in it is not of a ticket")
 // encoding/json writes the text ([Ticket.MarshalText]). The zero value is no ticket.
 type Ticket struct{ t *ticket } // a pointer, so that printing a struct with a Ticket shows no secret
 
-// ticket is the contents of a Ticket.
-type ticket struct {
+// ticket points to the contents of a Ticket. The package fmt prints what a pointer in an unexported
+// field points to if the verb is %s or %q: here the address of the contents.
+type ticket struct{ *ticketParts }
+
+// ticketParts is the contents of a Ticket.
+type ticketParts struct {
 	key     string
 	permits int // 0: the lock is exclusive
 	locker  [16]byte
@@ -64,7 +68,7 @@ type ticket struct {
 
 // newTicket makes the ticket of a lock, without a token.
 func newTicket(key string, permits int, locker, space string, expires time.Time) *ticket {
-	t := &ticket{key: key, permits: permits, expires: expires, space: hashOfSpace(space)}
+	t := &ticket{&ticketParts{key: key, permits: permits, expires: expires, space: hashOfSpace(space)}}
 	_, _ = hex.Decode(t.locker[:], []byte(locker)) // ident.New has made it
 	rand.Read(t.secret[:])                         // never fails (crypto/rand, Go 1.24)
 	return t
@@ -113,7 +117,7 @@ func ParseTicket(text string) (Ticket, error) {
 	if err != nil {
 		return Ticket{}, fmt.Errorf("%w: %w", ErrTicket, err)
 	}
-	t := &ticket{permits: int(binary.BigEndian.Uint16(body)), key: string(body[ticketHead:])}
+	t := &ticket{&ticketParts{permits: int(binary.BigEndian.Uint16(body)), key: string(body[ticketHead:])}}
 	body = body[2:]
 	copy(t.locker[:], body)
 	copy(t.secret[:], body[16:])

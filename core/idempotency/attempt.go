@@ -20,9 +20,10 @@ import (
 // [endpoint.Attempt]. Handlers use [MarkEffect], [Generation] and [DownstreamKey] with
 // their context.
 type attempt struct {
-	engine *Engine // nil: a request that was let through
-	id     string  // empty: it has no key
-	token  string
+	engine *Engine   // nil: a request that was let through
+	id     string    // empty: it has no key
+	secret *[16]byte // for the ticket; a pointer, so that printing a context does not show it
+	token  string    // of the secret
 
 	protocol    string
 	target      [3]string // method, path and query
@@ -30,7 +31,7 @@ type attempt struct {
 	accept      []string  // lines of Accept-Encoding; of HTTP alone
 	fingerprint [32]byte
 	prepared    core.Prepared // the guard's half, if there is a guard
-	ticket      string        // of the job that takes the claim; empty: the attempt is a handler's
+	ticket      string        // the token that handed the claim over; empty: the attempt is a handler's
 	hops        int           // how often the claim was handed over before
 	generation  int64
 	sent        time.Time // from when the lease counts

@@ -2,14 +2,14 @@ package idempotency
 
 import (
 	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
-	"strconv"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/interlock-go/interlock/core"
-	"github.com/interlock-go/interlock/core/internal/ident"
 	"github.com/interlock-go/interlock/core/internal/logs"
 	"github.com/interlock-go/interlock/core/reason"
 )
@@ -32,7 +32,6 @@ type Engine struct {
 // shared is what an engine and those made of it by [Engine.With] have in common.
 type shared struct {
 	store      Store
-	tokens     tokens
 	waiters    waiters
 	watchdog   watchdog
 	background background
@@ -41,17 +40,20 @@ type shared struct {
 	work       sync.WaitGroup // goroutines
 }
 
-// tokens makes claim tokens: 128 random bits for the process, and a number.
-type tokens struct {
-	process string
-	seq     atomic.Uint64
+// newToken makes the token of a claim: the hash of 128 secret bits, which the ticket has if the claim
+// is handed over. A reader of the store, or of another ticket, cannot make the ticket.
+func newToken() (secret *[16]byte, token string) {
+	secret = new([16]byte)
+	rand.Read(secret[:]) // never fails (crypto/rand, Go 1.24)
+	return secret, tokenOf(*secret)
 }
 
-func (t *tokens) next() string {
-	var room [53]byte // 32 digits, a colon and 20 digits
-	b := append(room[:0], t.process...)
-	b = append(b, ':')
-	return string(strconv.AppendUint(b, t.seq.Add(1), 10))
+// tokenOf returns the token that a secret belongs to.
+func tokenOf(secret [16]byte) string {
+	const begin = "interlock claim\n"
+	var room [len(begin) + 16]byte
+	sum := sha256.Sum256(append(append(room[:0], begin...), secret[:]...))
+	return hex.EncodeToString(sum[:16])
 }
 
 // New makes an [Engine] on a store. It returns an error that matches
@@ -74,7 +76,7 @@ func New(store Store, opts ...Option) (*Engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &shared{store: store, tokens: tokens{process: ident.New()}}
+	s := &shared{store: store}
 	s.watchdog.init(store, s.work.Go)
 	s.background.init(store, &s.watchdog, &s.drain, c.backlog, s.work.Go)
 	return newEngine(s, &c), nil

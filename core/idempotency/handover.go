@@ -2,6 +2,7 @@ package idempotency
 
 import (
 	"context"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"time"
@@ -63,13 +64,15 @@ var (
 )
 
 func (a *attempt) handOver(ctx context.Context, keep time.Duration) (Ticket, error) {
-	t := Ticket{id: a.id, token: a.token, fingerprint: a.fingerprint, protocol: a.protocol, hops: a.hops + 1}
+	of := ticketParts{secret: *a.secret, fingerprint: a.fingerprint, protocol: a.protocol, hops: a.hops + 1}
+	_, _ = base64.RawURLEncoding.Decode(of.id[:], []byte(a.id)) // ident.Record has made it
+	t := of.ticket()
 	switch {
 	case keep < time.Millisecond || keep > maxKeep:
 		return t, fmt.Errorf("%w: a time of %v: it is from 1ms to %v", core.ErrConfig, keep, maxKeep)
 	case ticketProtocols[a.protocol] == 0:
 		return t, fmt.Errorf("%w: a function has no interim answer: hand a request over", core.ErrConfig)
-	case t.hops > maxHops:
+	case of.hops > maxHops:
 		return t, fmt.Errorf("%w: more than %d times", core.ErrConfig, maxHops)
 	}
 	if err := a.beginHandOver(); err != nil {
@@ -168,11 +171,12 @@ func (e *Engine) TakeOver(ctx context.Context, t Ticket, job func(ctx context.Co
 		return fmt.Errorf("interlock: taking a request over: %w", core.ErrClosed)
 	}
 	defer e.drain.done()
-	begin := time.Now()
+	begin, of := time.Now(), t.parts()
 	a := &attempt{
-		engine: e, id: t.id, token: e.tokens.next(), protocol: t.protocol, fingerprint: t.fingerprint,
-		ticket: t.token, hops: t.hops, decided: &observe.Decided{},
+		engine: e, id: of.record(), protocol: of.protocol, fingerprint: of.fingerprint,
+		ticket: tokenOf(of.secret), hops: of.hops, decided: &observe.Decided{},
 	}
+	a.secret, a.token = newToken()
 	reply, err := e.claim(ctx, a)
 	switch {
 	case err != nil:

@@ -42,8 +42,9 @@ func (e *Engine) ResolveRecord(ctx context.Context, id string, found admin.Resol
 	if !ok {
 		return fmt.Errorf("%w: an empty Resolution; CarriedOut and NotCarriedOut make one", core.ErrConfig)
 	}
+	_, token := newToken()
 	req := record.ResolveRequest{
-		ID: id, Token: e.tokens.next(), Strict: c.strict,
+		ID: id, Token: token, Strict: c.strict,
 		Retention: c.retention, Tombstone: c.tombstone, Deadline: time.Now().Add(storeWait),
 	}
 	if answer != nil {

@@ -119,7 +119,8 @@ func (e *Engine) identify(ctx context.Context, call endpoint.Call, key string, k
 	if err != nil {
 		return nil, e.refusal(reasonOf(ctx, err), err)
 	}
-	a := &attempt{engine: e, id: e.config.record(scope, key), token: e.tokens.next(), protocol: call.Protocol()}
+	a := &attempt{engine: e, id: e.config.record(scope, key), protocol: call.Protocol()}
+	a.secret, a.token = newToken()
 	a.target[0], a.target[1], a.target[2] = call.Target()
 	a.origin[0], a.origin[1], a.origin[2] = call.Origin()
 	if a.protocol == endpoint.HTTP {

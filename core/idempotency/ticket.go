@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"strings"
+	"unique"
 
 	"github.com/interlock-go/interlock/core/idempotency/endpoint"
 	"github.com/interlock-go/interlock/core/internal/ticket"
@@ -29,15 +29,53 @@ var (
 
 // Ticket is the right to go on with a request that was handed over ([HandOver]). It is a text
 // for a message or a row, of at most 300 bytes. A caller with the text can take the claim and
-// answer the request, so String, and the value in a log of log/slog, do not show it:
-// [Ticket.MarshalText] does. The zero value is no ticket, and its text is empty. Tickets can be
-// compared with ==.
+// answer the request, so it is a secret: printing or logging a Ticket shows nothing of it.
+// [Ticket.MarshalText] returns the text, and so encoding/json writes it. The zero value is no ticket, and its text is
+// empty. Tickets can be compared with ==.
 type Ticket struct {
-	id          string
-	token       string
+	// body is a pointer to a text, since printing a struct with an unexported Ticket shows the
+	// contents of any other pointer for some verbs.
+	body unique.Handle[string]
+}
+
+// ticketParts is the contents of a Ticket.
+type ticketParts struct {
+	id          [32]byte // of the record: a hash
+	secret      [16]byte // of the attempt that handed over; tokenOf makes its token
 	fingerprint [32]byte
 	protocol    string
 	hops        int // how often the claim was handed over before, and once for this
+}
+
+// record is the name of the record.
+func (p *ticketParts) record() string { return base64.RawURLEncoding.EncodeToString(p.id[:]) }
+
+// ticket makes the Ticket with these contents.
+func (p *ticketParts) ticket() Ticket {
+	b := append(p.id[:], p.fingerprint[:]...)
+	b = append(b, ticketProtocols[p.protocol], byte(p.hops))
+	return Ticket{unique.Make(string(append(b, p.secret[:]...)))}
+}
+
+// read reads the body of a ticket.
+func (p *ticketParts) read(body []byte) error {
+	if len(body) != 32+32+2+16 || body[65] == 0 {
+		return errTicketParts
+	}
+	p.id, p.fingerprint, p.hops, p.secret = [32]byte(body), [32]byte(body[32:]), int(body[65]), [16]byte(body[66:])
+	for protocol, letter := range ticketProtocols {
+		if letter == body[64] {
+			p.protocol = protocol
+			return nil
+		}
+	}
+	return errTicketParts
+}
+
+// parts returns the contents of a Ticket that is not zero.
+func (t Ticket) parts() (p ticketParts) {
+	_ = p.read([]byte(t.body.Value())) // ticketParts.ticket has made it
+	return p
 }
 
 // ticketProtocols are the protocols of requests that can be handed over, by their bytes in a
@@ -50,7 +88,8 @@ func (t Ticket) String() string {
 	if t == (Ticket{}) {
 		return "no ticket"
 	}
-	return "ticket of request " + t.id[:8]
+	parts := t.parts()
+	return "ticket of request " + parts.record()[:8]
 }
 
 // GoString is [Ticket.String].
@@ -64,10 +103,7 @@ func (t Ticket) MarshalText() ([]byte, error) {
 	if t == (Ticket{}) {
 		return nil, nil
 	}
-	b, _ := base64.RawURLEncoding.DecodeString(t.id) // a name of a record is made like that
-	b = append(b, t.fingerprint[:]...)
-	b = append(b, ticketProtocols[t.protocol], byte(t.hops))
-	return []byte(ticket.Encode(ticket.ClaimKind, append(b, t.token...))), nil
+	return []byte(ticket.Encode(ticket.ClaimKind, []byte(t.body.Value()))), nil
 }
 
 // UnmarshalText reads the text of a ticket. Its error matches [ErrTicketMalformed], says
@@ -77,34 +113,19 @@ func (t *Ticket) UnmarshalText(text []byte) error {
 		*t = Ticket{}
 		return nil
 	}
-	b, err := ticket.Decode(ticket.ClaimKind, string(text))
+	var parts ticketParts
+	body, err := ticket.Decode(ticket.ClaimKind, string(text))
+	if err == nil {
+		err = parts.read(body)
+	}
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrTicketMalformed, err)
 	}
-	const fixed = 32 + 32 + 2
-	if len(b) <= fixed || len(b) > fixed+maxToken || b[65] == 0 {
-		return fmt.Errorf("%w: %w", ErrTicketMalformed, errTicketParts)
-	}
-	read := Ticket{
-		id: base64.RawURLEncoding.EncodeToString(b[:32]), fingerprint: [32]byte(b[32:64]),
-		hops: int(b[65]), token: string(b[fixed:]),
-	}
-	for protocol, letter := range ticketProtocols {
-		if letter == b[64] {
-			read.protocol = protocol
-		}
-	}
-	if read.protocol == "" || strings.Trim(read.token, "0123456789abcdef:") != "" {
-		return fmt.Errorf("%w: %w", ErrTicketMalformed, errTicketParts)
-	}
-	*t = read
+	*t = parts.ticket()
 	return nil
 }
 
 var errTicketParts = errors.New("it does not have the parts of a ticket")
-
-// maxToken is the length of the longest token of a claim, in bytes (tokens.next).
-const maxToken = 53
 
 // maxHops is how often a claim can be handed over.
 const maxHops = 255

@@ -2,6 +2,8 @@ package idempotency_test
 
 import (
 	"bytes"
+	"encoding/base64"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -10,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/interlock-go/interlock/core/idempotency"
+	"github.com/interlock-go/interlock/core/idempotency/once"
 	"github.com/interlock-go/interlock/core/memstore"
 )
 
@@ -45,13 +48,59 @@ func TestATicketGoesThroughAMessage(t *testing.T) {
 func TestATicketIsNotShown(t *testing.T) {
 	inBubble(t, func(w *world) {
 		ticket := w.handed(w.engine(), "k")
+		type inside struct{ ticket idempotency.Ticket }
 		var log bytes.Buffer
 		slog.New(slog.NewJSONHandler(&log, nil)).Info("handed over", "ticket", ticket, "pointer", &ticket)
-		slog.New(slog.NewTextHandler(&log, nil)).Info("handed over", "ticket", ticket)
-		shown := log.String() + ticket.String() + fmt.Sprintf("%v %+v %#v %s %q", ticket, ticket, ticket, ticket, ticket) + fmt.Sprint(&ticket)
+		slog.New(slog.NewTextHandler(&log, nil)).Info("handed over", "ticket", ticket, "inside", inside{ticket})
+		shown := log.String() + ticket.String() + fmt.Sprint(&ticket)
+		for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%x", "%d"} {
+			for _, v := range []any{ticket, &ticket, inside{ticket}, &inside{ticket}, []idempotency.Ticket{ticket}, once.Along{Claim: ticket}} {
+				shown += fmt.Sprintf(verb, v)
+			}
+		}
+		body, err := base64.RawURLEncoding.DecodeString(strings.TrimPrefix(textOf(t, ticket), "ilclaim1."))
+		if err != nil {
+			t.Fatal(err)
+		}
+		secret := body[66:82]
 		token := w.record().Token
-		if strings.Contains(shown, textOf(t, ticket)) || strings.Contains(shown, token) || !strings.Contains(shown, "ticket of request") {
-			t.Errorf("a text that may be logged shows the ticket: %s", shown)
+		for name, part := range map[string]string{
+			"text": textOf(t, ticket), "token": token, "secret": string(secret), "secret in hexadecimal": hex.EncodeToString(secret),
+			"secret as numbers": strings.Trim(fmt.Sprint(secret), "[]"),
+		} {
+			if strings.Contains(shown, part) {
+				t.Errorf("a text that may be logged shows the %s of the ticket: %s", name, shown)
+			}
+		}
+		if !strings.Contains(shown, "ticket of request") {
+			t.Errorf("%s; want the beginning of the name of the record", shown)
+		}
+	})
+}
+
+// The ticket of another request, and all that the store has of a request, do not help to make its ticket.
+func TestATicketCannotBeMadeFromAnother(t *testing.T) {
+	inBubble(t, func(w *world) {
+		e := w.engine()
+		texts := make(map[string]bool)
+		for i := range 3 {
+			ticket := w.handed(e, fmt.Sprint("k", i))
+			body, err := base64.RawURLEncoding.DecodeString(strings.TrimPrefix(textOf(t, ticket), "ilclaim1."))
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, r := range w.store.Records() {
+				if bytes.Contains(body, []byte(r.Token)) || len(r.Token) != 32 {
+					t.Errorf("the token of a record is %q; want the hash of a secret, which is not in the ticket %q", r.Token, body)
+				}
+			}
+			for n := range 16 - 3 { // 4 bytes that are equal by chance come once in four billion
+				part := string(body[66+n : 66+n+4])
+				if texts[part] {
+					t.Errorf("the secrets of two tickets of one engine have %x in common; want all bits to be random", part)
+				}
+				texts[part] = true
+			}
 		}
 	})
 }
@@ -80,7 +129,7 @@ func TestABadTicketTakesNothing(t *testing.T) {
 }
 
 func FuzzTicket(f *testing.F) {
-	f.Add("ilclaim1.2HJbisQICv0bs6X6bPLqnWECvzKSLVr1u00LxMFGVUZAf6_U-xelP20U5SHNX6jZwej1f3ZGI-vfBDnFrh9t4WgBMmRjNjExNDczNjJmNmI0YzRhMTI3YTkxYmQ3MzE1N2I6Md0s0TM")
+	f.Add("ilclaim1.AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh9kZWZnaGlqa2xtbm9wcXJzdHV2d3h5ent8fX5_gIGCg2gByMnKy8zNzs_Q0dLT1NXW10JWobg")
 	f.Add("")
 	f.Fuzz(func(t *testing.T, text string) {
 		var ticket idempotency.Ticket
