@@ -38,6 +38,8 @@ type command struct {
 	brief bool
 	// lists, unless empty, is a first argument that makes the command read much.
 	lists string
+	// records says that an argument may be the hash of a record.
+	records bool
 	// offline says that the command needs no server, and takes no flags for it.
 	offline bool
 	// words are the first arguments that completion offers.
@@ -59,6 +61,8 @@ type call struct {
 	action action
 	rdb    redis.UniversalClient // of fleet, on Redis
 	close  func()                // of fleet
+
+	patience patience
 
 	stdout, stderr io.Writer
 }
@@ -114,6 +118,11 @@ func (c *call) parseCommand(cmd *command, args []string) (*command, error) {
 		case errors.Is(err, flag.ErrHelp):
 			cmd.help(c.stdout, own)
 			return nil, nil
+		case err != nil && c.takesRecord(cmd, err, args, all.Args()):
+			args = all.Args()
+			continue
+		case err != nil && strings.HasPrefix(err.Error(), notDefined):
+			return nil, usageError("%s: %w; interlock %s -h lists its flags; -- goes before an argument that begins with a dash", cmd.name, err, cmd.name)
 		case err != nil:
 			return nil, usageError("%s: %w; interlock %s -h lists its flags", cmd.name, err, cmd.name)
 		}
@@ -141,6 +150,23 @@ func (c *call) parseCommand(cmd *command, args []string) (*command, error) {
 		}
 		c.args, args = append(c.args, rest[0]), rest[1:]
 	}
+}
+
+// notDefined begins the error of package flag about an unknown flag.
+const notDefined = "flag provided but not defined"
+
+// takesRecord takes the unknown flag before rest for an argument if it has the form of a record's hash: one
+// hash in 64 begins with a dash.
+func (c *call) takesRecord(cmd *command, err error, args, rest []string) bool {
+	if !cmd.records || !strings.HasPrefix(err.Error(), notDefined) {
+		return false
+	}
+	arg := args[len(args)-len(rest)-1]
+	if recordHash.MatchString(arg) {
+		c.args = append(c.args, arg)
+		return true
+	}
+	return false
 }
 
 // flags returns a set of flags that prints nothing by itself.

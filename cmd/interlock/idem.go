@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/interlock-go/interlock/cmd/interlock/internal/show"
+	"github.com/interlock-go/interlock/core/driver"
 	"github.com/interlock-go/interlock/core/fleet"
 	"github.com/interlock-go/interlock/core/idempotency"
 	"github.com/interlock-go/interlock/core/idempotency/admin"
@@ -24,11 +25,12 @@ import (
 )
 
 var idemCommand = &command{
-	brief: true,
-	name:  "idem",
-	args:  "ls | show|resolve|forget PRINCIPAL KEY | show|resolve RECORD",
-	lists: "ls",
-	short: "list, show and settle records of idempotency keys",
+	brief:   true,
+	name:    "idem",
+	args:    "ls | show|resolve|forget PRINCIPAL KEY | show|resolve RECORD",
+	lists:   "ls",
+	records: true,
+	short:   "list, show and settle records of idempotency keys",
 	long: `PRINCIPAL is what the endpoint's Scope returns, '' under Global; KEY is the key without
 quotes. With -function both belong to a function (once.Do). RECORD is the hash by which
 logs, traces and ls name a record.
@@ -206,33 +208,30 @@ func (o *settling) list(ctx context.Context, c *call) error {
 	if o.strict && o.state == fleet.RecordUnknown {
 		q.States = append(q.States, fleet.RecordLapsed)
 	}
-	t := newTable(c.stdout, "RECORD", "STATE", "EFFECT MARKED", "ENDED", "KEPT FOR", "DOWNSTREAM KEY")
-	n, last := 0, ""
+	return o.stream(ctx, c, f, q)
+}
+
+// stream prints the records as they come.
+func (o *settling) stream(ctx context.Context, c *call, f locks, q fleet.RecordQuery) error {
+	out, last := c.list("RECORD", "STATE", "EFFECT MARKED", "ENDED", "KEPT FOR", "DOWNSTREAM KEY"), ""
 	for r, err := range f.Records(ctx, q) {
-		if err == nil {
-			if n++; o.limit > 0 && n > o.limit {
-				_, _ = fmt.Fprintf(c.stderr, "interlock: there are more than %d: go on with -after %s\n", o.limit, shellQuoted(display.Text(last)))
-				break
-			}
-			last = r.Cursor
+		if errors.Is(err, driver.ErrConfig) {
+			return &exitError{exitUsage, err}
 		}
-		switch {
-		case err != nil && c.json:
+		if err != nil {
+			return out.end(err)
+		}
+		if o.limit > 0 && out.rows == o.limit {
+			_, _ = fmt.Fprintf(c.stderr, "interlock: there are more than %d: go on with -after=%s\n", o.limit, shellValue(display.Text(last)))
+			break
+		}
+		last = r.Cursor
+		if err := out.add(show.RecordOf(r, o.steps),
+			display.Text(r.ID), r.State, fmt.Sprint(r.Marked), ended(&r), left(r.Kept), r.DownstreamKey(o.steps...)); err != nil {
 			return err
-		case err != nil:
-			return errors.Join(t.flush(), err)
-		case c.json:
-			if err := show.JSON(c.stdout, show.RecordOf(r, o.steps)); err != nil {
-				return err
-			}
-		default:
-			t.row(display.Text(r.ID), r.State, fmt.Sprint(r.Marked), ended(&r), left(r.Kept), r.DownstreamKey(o.steps...))
 		}
 	}
-	if c.json {
-		return nil
-	}
-	return t.flush()
+	return out.end(nil)
 }
 
 // ended shows how long ago the last lease of a record ended.
@@ -299,6 +298,8 @@ func (o *settling) change(ctx context.Context, c *call, key, result string, chan
 	switch err := change(e); {
 	case errors.Is(err, idempotency.ErrNotUnknown):
 		return &exitError{exitNo, err}
+	case errors.Is(err, driver.ErrConfig):
+		return &exitError{exitUsage, err}
 	case err != nil && ctx.Err() != nil:
 		return &unknownError{"the record was " + result, err}
 	case err != nil:

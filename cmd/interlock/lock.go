@@ -47,9 +47,14 @@ func inspect(ctx context.Context, c *call) error {
 	if err != nil {
 		return err
 	}
+	return c.inspect(ctx, f, key)
+}
+
+// inspect shows the lock of a key, or of the key that has a hash.
+func (c *call) inspect(ctx context.Context, f locks, key string) error {
 	l, err := f.Inspect(ctx, key)
 	if err == nil && l.Free() && isHash(key) {
-		l, err = findHash(ctx, f, key, l)
+		l, err = c.findHash(ctx, f, key, l)
 	}
 	if err != nil {
 		return err
@@ -70,15 +75,23 @@ var hash = regexp.MustCompile(`^[0-9a-f]{16}$`)
 
 func isHash(key string) bool { return hash.MatchString(key) }
 
-// findHash finds the lock that is held or kept, and that logs name by a hash; or else returns none.
-func findHash(ctx context.Context, f locks, hash string, none fleet.Lock) (fleet.Lock, error) {
+// findHash finds the lock that is held or kept, and that logs name by a hash; or else returns none. It reads
+// as many keys as ls does, and may take as long.
+func (c *call) findHash(ctx context.Context, f locks, hash string, none fleet.Lock) (fleet.Lock, error) {
+	c.patience.lift()
+	progress := newProgress(c.stderr)
+	defer progress.end()
+	read := 0
 	for l, err := range f.Locks(ctx, "") {
 		if err != nil {
 			return none, err
 		}
 		if core.Hashed(l.Key).Hash() == hash {
+			c.patience.begin()
 			return f.Inspect(ctx, l.Key)
 		}
+		read++
+		progress.read(read)
 	}
 	return none, nil
 }
@@ -175,24 +188,17 @@ func lockers(ctx context.Context, c *call) error {
 	if err != nil {
 		return err
 	}
-	t := newTable(c.stdout, "HOST", "PID", "SERVICE", "VERSION", "STARTED", "HEARD OF", "LOCKER")
+	out := c.list("HOST", "PID", "SERVICE", "VERSION", "STARTED", "HEARD OF", "LOCKER")
 	for l, err := range f.Lockers(ctx) {
-		switch {
-		case err != nil:
+		if err != nil {
+			return out.end(err)
+		}
+		if err := out.add(show.LockerOf(l), display.Text(l.Host), strconv.Itoa(l.PID), display.Text(l.Service), display.Text(l.Version),
+			l.Started.UTC().Format(time.RFC3339), span(l.Quiet)+" ago", display.Text(l.ID)); err != nil {
 			return err
-		case c.json:
-			if err := show.JSON(c.stdout, show.LockerOf(l)); err != nil {
-				return err
-			}
-		default:
-			t.row(display.Text(l.Host), strconv.Itoa(l.PID), display.Text(l.Service), display.Text(l.Version),
-				l.Started.UTC().Format(time.RFC3339), span(l.Quiet)+" ago", display.Text(l.ID))
 		}
 	}
-	if c.json {
-		return nil
-	}
-	return t.flush()
+	return out.end(nil)
 }
 
 var waitCommand = &command{

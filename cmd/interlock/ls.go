@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -11,7 +10,7 @@ import (
 	"os"
 	"slices"
 	"strconv"
-	"text/tabwriter"
+	"strings"
 	"time"
 
 	"github.com/interlock-go/interlock/cmd/interlock/internal/show"
@@ -99,7 +98,7 @@ func (o *listing) run(ctx context.Context, c *call) error {
 	case o.watch && o.every <= 0:
 		return usageError("ls: -every %v: must be positive", o.every)
 	case o.limit == 0 && o.watch:
-		o.limit = 40 // where the height of the terminal is not known
+		o.limit = 40 // where there is no terminal
 	case o.limit == 0 && o.sort != "":
 		o.limit = 1000
 	}
@@ -120,38 +119,25 @@ func (o *listing) run(ctx context.Context, c *call) error {
 	return o.stream(ctx, f, pattern, c)
 }
 
+// columns are the heads of the list.
+var columns = []string{"KEY", "HOLDER", "TOKEN", "LEASE LEFT", "HELD FOR", "WAITERS", "HASH"}
+
 // stream prints the locks as they come.
 func (o *listing) stream(ctx context.Context, f locks, pattern string, c *call) error {
-	const block = 200 // aligns columns
-	table := newTable(c.stdout, "KEY", "HOLDER", "TOKEN", "LEASE LEFT", "HELD FOR", "WAITERS", "HASH")
-	n, place := 0, terminal(c.stdout)
+	out, place := c.list(columns...), terminal(c.stdout)
 	for l, err := range f.Locks(ctx, pattern) {
-		switch {
-		case err != nil && (c.json || n == 0): // a header alone says that there is none
-			return err
-		case err != nil:
-			return errors.Join(table.flush(), err)
-		case o.limit > 0 && n == o.limit:
-			_, _ = fmt.Fprintf(c.stderr, "interlock: there are more than %d\n", o.limit)
-			return table.flush()
-		case c.json:
-			if err := show.JSON(c.stdout, show.LockOf(l)); err != nil {
-				return err
-			}
-		default:
-			table.row(o.rowOf(&l, place)...)
-			if n%block == block-1 {
-				if err := table.flush(); err != nil {
-					return err
-				}
-			}
+		if err != nil {
+			return out.end(err)
 		}
-		n++
+		if o.limit > 0 && out.rows == o.limit {
+			_, _ = fmt.Fprintf(c.stderr, "interlock: there are more than %d\n", o.limit)
+			break
+		}
+		if err := out.add(show.LockOf(l), o.rowOf(&l, place)...); err != nil {
+			return err
+		}
 	}
-	if c.json {
-		return nil
-	}
-	return table.flush()
+	return out.end(nil)
 }
 
 // collect returns the first locks in the order, and whether there are more.
@@ -190,28 +176,26 @@ func (o *listing) collect(ctx context.Context, c *call, f locks, pattern string)
 
 // print prints collected locks.
 func (o *listing) print(c *call, locks []fleet.Lock, more bool) error {
-	if c.json {
-		for _, l := range locks {
-			if err := show.JSON(c.stdout, show.LockOf(l)); err != nil {
-				return err
-			}
+	out, place := c.list(columns...), terminal(c.stdout)
+	for _, l := range locks {
+		if err := out.add(show.LockOf(l), o.rowOf(&l, place)...); err != nil {
+			return err
 		}
-	} else if err := o.tableOf(c.stdout, terminal(c.stdout), locks); err != nil {
-		return err
 	}
 	if more {
 		_, _ = fmt.Fprintf(c.stderr, "interlock: there are more than %d\n", o.limit)
 	}
-	return nil
+	return out.end(nil)
 }
 
 // refresh shows the list again and again. On a terminal it is shown in place.
 func (o *listing) refresh(ctx context.Context, c *call, f locks, pattern string) error {
 	place := terminal(c.stdout)
-	var last bytes.Buffer
+	var last string
 	for {
-		if rows := lines(c.stdout); place && rows > 0 && !o.limited {
-			o.limit = max(1, rows-watchFrame)
+		screen := sizeOf(c.stdout)
+		if place && !o.limited {
+			o.limit = max(1, screen.rows-watchFrame)
 		}
 		locks, more, err := o.collect(ctx, c, f, pattern)
 		if ctx.Err() != nil {
@@ -219,25 +203,18 @@ func (o *listing) refresh(ctx context.Context, c *call, f locks, pattern string)
 		}
 		// An error passes, as a failover does: the list of before stays, with the error below.
 		if err == nil || errors.Is(err, fleet.ErrIncomplete) {
-			last.Reset()
-			_ = o.tableOf(&last, place, locks)
-			note := ""
-			if more {
-				note = fmt.Sprintf(", of more than %d", o.limit)
-			}
-			_, _ = fmt.Fprintf(&last, "\n%s  %d locks%s\n", time.Now().Format(time.TimeOnly), len(locks), note)
-		} else if last.Len() == 0 {
+			last = o.page(locks, more, place)
+		} else if last == "" {
 			return err // the first list: the connection may be wrong
 		}
-		text := slices.Clone(last.Bytes())
+		text := last
 		if err != nil {
-			text = fmt.Appendf(text, "%s  %s\n", time.Now().Format(time.TimeOnly), cut(display.Message(inWords(err)), problemWidth))
+			text += fmt.Sprintf("%s  %s\n", time.Now().Format(time.TimeOnly), display.Message(inWords(err)))
 		}
-		if place { // home, each line to its end, and the rest
-			text = append([]byte("\x1b[H"), bytes.ReplaceAll(text, []byte("\n"), []byte("\x1b[K\n"))...)
-			text = append(text, "\x1b[J"...)
+		if place {
+			text = screen.inPlace(text)
 		}
-		if _, err := c.stdout.Write(text); err != nil {
+		if _, err := io.WriteString(c.stdout, text); err != nil {
 			return err
 		}
 		select {
@@ -246,6 +223,22 @@ func (o *listing) refresh(ctx context.Context, c *call, f locks, pattern string)
 			return nil
 		}
 	}
+}
+
+// page is the list, and a line about it.
+func (o *listing) page(locks []fleet.Lock, more, place bool) string {
+	var text strings.Builder
+	table := newTable(&text, columns...)
+	for i := range locks {
+		table.row(o.rowOf(&locks[i], place)...)
+	}
+	_ = table.flush()
+	note := ""
+	if more {
+		note = fmt.Sprintf(", of more than %d", o.limit)
+	}
+	_, _ = fmt.Fprintf(&text, "\n%s  %d locks%s\n", time.Now().Format(time.TimeOnly), len(locks), note)
+	return text.String()
 }
 
 // terminal reports whether output is shown at once.
@@ -258,21 +251,10 @@ func terminal(w io.Writer) bool {
 	return err == nil && info.Mode()&os.ModeCharDevice != 0
 }
 
-// tableOf prints locks as a table.
-func (o *listing) tableOf(w io.Writer, cut bool, locks []fleet.Lock) error {
-	table := newTable(w, "KEY", "HOLDER", "TOKEN", "LEASE LEFT", "HELD FOR", "WAITERS", "HASH")
-	for i := range locks {
-		table.row(o.rowOf(&locks[i], cut)...)
-	}
-	return table.flush()
-}
-
 // The terminal's form of a key and of a holder.
 const (
 	keyWidth    = 60
 	holderWidth = 40
-	// problemWidth keeps an error in its line, below the list of -watch.
-	problemWidth = 78
 	// watchFrame are the lines of -watch that are no locks: the header, the lines below the list,
 	// an error, and the place of the cursor.
 	watchFrame = 5
@@ -366,30 +348,3 @@ func span(d time.Duration) string {
 	}
 	return d.Round(time.Second).String()
 }
-
-// table prints columns below each other.
-type table struct {
-	tab *tabwriter.Writer
-}
-
-func newTable(w io.Writer, heads ...string) *table {
-	t := &table{tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)}
-	if len(heads) > 0 {
-		t.row(heads...)
-	}
-	return t
-}
-
-// row adds a row. Its cells have no tabs and no line ends: they are as show.Text makes
-// them.
-func (t *table) row(cells ...string) {
-	for i, cell := range cells {
-		if i > 0 {
-			_, _ = fmt.Fprint(t.tab, "\t")
-		}
-		_, _ = fmt.Fprint(t.tab, cell)
-	}
-	_, _ = fmt.Fprintln(t.tab)
-}
-
-func (t *table) flush() error { return t.tab.Flush() }

@@ -74,13 +74,30 @@ var answersWithin = 10 * time.Second
 
 var errNoAnswer = errors.New("no answer from the server in time")
 
+// patience ends a command that asks little where the server does not answer.
+type patience struct{ timer *time.Timer } // nil: the command has no bound
+
+// begin begins the time anew.
+func (p patience) begin() {
+	if p.timer != nil {
+		p.timer.Reset(answersWithin)
+	}
+}
+
+// lift takes the bound away, for as long as the command waits for its user, or reads as much as a list does.
+func (p patience) lift() {
+	if p.timer != nil {
+		p.timer.Stop()
+	}
+}
+
 // carryOut carries the command out.
 func (c *call) carryOut(ctx context.Context) error {
-	bound := ctx
+	bound, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
 	if c.cmd.brief && (c.cmd.lists == "" || len(c.args) == 0 || c.args[0] != c.cmd.lists) {
-		var cancel context.CancelFunc
-		bound, cancel = context.WithTimeoutCause(ctx, answersWithin, errNoAnswer)
-		defer cancel()
+		c.patience.timer = time.AfterFunc(answersWithin, func() { cancel(errNoAnswer) })
+		defer c.patience.lift()
 	}
 	defer func() {
 		if c.close != nil {

@@ -5,9 +5,11 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"iter"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -93,14 +95,30 @@ func (f *Fleet) RecordByID(ctx context.Context, id string) (Record, error) {
 	return all[0], nil
 }
 
+// listedStates are the states that a list can have.
+var listedStates = []string{
+	RecordInFlight, RecordHandedOver, RecordLapsed, RecordUnknown, RecordCompleted, RecordUnavailable, RecordExpired, RecordDamaged,
+}
+
 // RecordQuery says which records [Fleet.Records] goes through. The zero value is all.
 type RecordQuery struct {
-	// States, unless empty, are the states of the records.
+	// States, unless empty, are the states of the records. [RecordNone], which no record has, and a text
+	// that is no state are an error.
 	States []string
 	// Older leaves out records with a lease that has not ended, or ended less than so long ago.
 	Older time.Duration
 	// After, unless empty, is the [Record.Cursor] after which the iteration goes on.
 	After string
+}
+
+// check returns an error that matches [driver.ErrConfig] if no record can fit.
+func (q *RecordQuery) check() error {
+	for _, s := range q.States {
+		if !slices.Contains(listedStates, s) {
+			return fmt.Errorf("%w: the state %q: must be one of %s", driver.ErrConfig, s, strings.Join(listedStates, ", "))
+		}
+	}
+	return nil
 }
 
 func (q *RecordQuery) fits(r *Record) bool {
@@ -115,11 +133,12 @@ func (q *RecordQuery) claims() bool {
 }
 
 // Records goes through the records of all endpoints, as [Fleet.Locks] goes through the locks. It
-// reads no answer, so that Protocol, Status, Size and Sealed are empty.
+// reads no answer, so that Protocol, Status, Size and Sealed are empty. An error that matches
+// [driver.ErrConfig] says that the query is wrong, and nothing was sent.
 func (f *Fleet) Records(ctx context.Context, q RecordQuery) iter.Seq2[Record, error] {
 	return func(yield func(Record, error) bool) {
 		last, err := readCursor(q.After)
-		if err == nil {
+		if err = cmp.Or(q.check(), err); err == nil {
 			err = f.scan(ctx, f.wire.RecordPattern(), last, func(names []string, at position) (bool, error) {
 				return f.recordPage(ctx, names, at, last, &q, yield)
 			})

@@ -40,6 +40,10 @@ func (s *Stored) Records(ctx context.Context, q RecordQuery) iter.Seq2[Record, e
 			yield(Record{}, errNoRecords)
 			return
 		}
+		if err := q.check(); err != nil {
+			yield(Record{}, err)
+			return
+		}
 		for v, err := range s.records.ListRecords(ctx, q.After, q.claims()) {
 			if err != nil {
 				yield(Record{}, err)
