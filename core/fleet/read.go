@@ -4,8 +4,10 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"maps"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -24,6 +26,8 @@ const (
 	manyLockers = 1000
 	// namesWithin bounds the wait for the names of the processes of some locks.
 	namesWithin = 2 * time.Second
+	// answerWithin bounds the wait for a page of names, and for the state of some locks.
+	answerWithin = 5 * time.Second
 )
 
 // Inspect reads one lock, with all its holders unless it has more than 10,000. It
@@ -103,6 +107,8 @@ func (f *Fleet) read(ctx context.Context, keys []string) ([]Lock, time.Time, err
 // a courtesy: only the age of a grant and the end of a place depend on it. If the server does
 // not answer, it is the time of this machine.
 func (f *Fleet) pipelinedAt(ctx context.Context, name string, add func(p redis.Pipeliner)) (time.Time, error) {
+	ctx, cancel := context.WithTimeout(ctx, answerWithin)
+	defer cancel()
 	var clock *redis.TimeCmd
 	cluster, clustered := f.rdb.(*redis.ClusterClient)
 	err := pipelined(ctx, f.rdb, func(p redis.Pipeliner) {
@@ -248,6 +254,7 @@ func (f *Fleet) readAll(ctx context.Context, l *Lock, now time.Time, most int) e
 type directory struct {
 	fleet   *Fleet
 	entries map[string]Locker
+	silent  map[redis.Cmdable]bool // masters that have not answered: they are asked for no more names
 }
 
 // name puts the entries of all lockers into locks. The name of a process is a courtesy, and may
@@ -286,6 +293,9 @@ func (d *directory) trim() {
 	if d.entries == nil || len(d.entries) > manyLockers {
 		d.entries = map[string]Locker{}
 	}
+	if d.silent == nil {
+		d.silent = map[redis.Cmdable]bool{}
+	}
 }
 
 // locker returns the known entry of a locker.
@@ -299,38 +309,73 @@ func (d *directory) locker(id string) Locker {
 // learn reads entries, at the server's time now. A lock's own text decides which ids are asked
 // for: what cannot be an id is not. learn returns the first error, after it has read all entries
 // that it can. An entry that could not be read is not asked for again.
-func (d *directory) learn(ctx context.Context, now time.Time, ids []string) (failed error) {
-	f := d.fleet
+func (d *directory) learn(ctx context.Context, now time.Time, ids []string) error {
+	var mu sync.Mutex
+	var failed error
+	var asking sync.WaitGroup
+	for node, ids := range d.byMaster(ctx, ids) {
+		// One pipeline over a Cluster has no answer at all where one master gives none.
+		asking.Go(func() {
+			found, err := d.fleet.entriesOn(ctx, node, now, ids)
+			mu.Lock()
+			defer mu.Unlock()
+			maps.Copy(d.entries, found)
+			if failed = cmp.Or(failed, err); err != nil {
+				d.silent[node] = true
+			}
+		})
+	}
+	asking.Wait()
+	return failed
+}
+
+// byMaster returns the ids that are asked for, by the master that has their entries.
+func (d *directory) byMaster(ctx context.Context, ids []string) map[redis.Cmdable][]string {
+	by := map[redis.Cmdable][]string{}
+	cluster, clustered := d.fleet.rdb.(*redis.ClusterClient)
 	for _, id := range ids {
 		d.entries[id] = Locker{ID: id}
+		if strings.ContainsAny(id, "{}") {
+			continue
+		}
+		var node redis.Cmdable = d.fleet.rdb
+		if clustered {
+			master, err := cluster.MasterForKey(ctx, d.fleet.wire.LockerName(id))
+			if err != nil {
+				continue
+			}
+			node = master
+		}
+		if !d.silent[node] {
+			by[node] = append(by[node], id)
+		}
 	}
-	for len(ids) > 0 {
-		some := ids[:min(len(ids), 4*readAtATime)]
-		ids = ids[len(some):]
+	return by
+}
+
+// entriesOn reads entries on one master.
+func (f *Fleet) entriesOn(ctx context.Context, node redis.Cmdable, now time.Time, ids []string) (map[string]Locker, error) {
+	found := map[string]Locker{}
+	for some := range slices.Chunk(ids, 4*readAtATime) {
 		replies := make([]*redis.MapStringStringCmd, len(some))
-		err := pipelined(ctx, f.rdb, func(p redis.Pipeliner) {
+		err := pipelined(ctx, node, func(p redis.Pipeliner) {
 			for i, id := range some {
-				if !strings.ContainsAny(id, "{}") {
-					replies[i] = p.HGetAll(ctx, f.wire.LockerName(id))
-				}
+				replies[i] = p.HGetAll(ctx, f.wire.LockerName(id))
 			}
 		})
 		if err != nil {
-			return cmp.Or(failed, err)
+			return found, err
 		}
 		for i, id := range some {
-			if replies[i] == nil {
-				continue
-			}
 			fields, err := replies[i].Result()
 			if err = rediswire.Wrap(err); err == nil {
-				d.entries[id] = lockerOf(id, fields, now)
+				found[id] = lockerOf(id, fields, now)
 			} else if !errors.Is(err, driver.ErrKeyOccupied) {
-				failed = cmp.Or(failed, err)
+				return found, err
 			}
 		}
 	}
-	return failed
+	return found, nil
 }
 
 // lockerOf makes the Locker of an entry.

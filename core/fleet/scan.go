@@ -207,7 +207,7 @@ func (f *Fleet) scanMaster(
 		next = time.Now().Add(pause)
 		var names []string
 		var cursor uint64
-		names, cursor, err = at.master.ScanType(ctx, at.cursor, pattern, scanCount, "hash").Result()
+		names, cursor, err = nextPage(ctx, at, pattern)
 		if err != nil {
 			return true, rediswire.Wrap(err)
 		}
@@ -221,6 +221,13 @@ func (f *Fleet) scanMaster(
 			return true, nil
 		}
 	}
+}
+
+// nextPage reads a page of names.
+func nextPage(ctx context.Context, at position, pattern string) ([]string, uint64, error) {
+	ctx, cancel := context.WithTimeout(ctx, answerWithin)
+	defer cancel()
+	return at.master.ScanType(ctx, at.cursor, pattern, scanCount, "hash").Result()
 }
 
 // until waits for a time, or returns what ended ctx.
