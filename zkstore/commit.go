@@ -50,12 +50,9 @@ func (s *server) Commit(ctx context.Context, txn casstore.Txn) (answer casstore.
 	for _, condition := range txn.If {
 		c.conditions[condition.Name] = condition.Revision
 	}
-	if txn.Late && c.conn.SessionID() == s.answered.Load() {
-		return c.late(ctx)
-	}
 	for {
 		session := c.conn.SessionID()
-		answer, again, err := c.try(ctx)
+		answer, again, err := c.once(ctx)
 		if err == nil && c.conn.SessionID() == session {
 			s.answered.Store(session)
 		} else if err == nil {
@@ -65,6 +62,15 @@ func (s *server) Commit(ctx context.Context, txn casstore.Txn) (answer casstore.
 			return answer, err
 		}
 	}
+}
+
+// once makes one try, or only reads.
+func (c *commit) once(ctx context.Context) (answer casstore.Answer, again bool, err error) {
+	if len(c.txn.If)+len(c.txn.Then) > 0 {
+		return c.try(ctx)
+	}
+	answer, err = c.read(ctx)
+	return answer, false, err
 }
 
 // try makes one try. again says that nothing was executed, and that an assumed state was
@@ -100,7 +106,7 @@ func (c *commit) try(ctx context.Context) (answer casstore.Answer, again bool, e
 	if c.at, c.acl, err = c.open(ctx, c.root); err != nil {
 		return answer, false, unsent(err)
 	}
-	v, err := c.view(ctx, c.names(), nil, nil, o.number)
+	v, err := c.look(ctx, c.names(), nil, nil)
 	if err == nil && c.conn.SessionID() != session {
 		err = errOtherSession
 	}
@@ -117,11 +123,21 @@ func (c *commit) try(ctx context.Context) (answer casstore.Answer, again bool, e
 	return casstore.Answer{Read: v.entries(c.txn.Else)}, false, nil
 }
 
-// late has one member answer alone. In a session no answer is older than one before it.
-func (c *commit) late(ctx context.Context) (answer casstore.Answer, err error) {
+// read reads, and writes nothing: so who has no other right can look. A member answers alone. If it must not lag behind
+// others, it first takes all changes that the leader has made (sync). In a session no answer is older than one before it.
+func (c *commit) read(ctx context.Context) (answer casstore.Answer, err error) {
+	if err := c.ready(ctx); err != nil {
+		return answer, err
+	}
 	session := c.conn.SessionID()
-	v, err := c.view(ctx, c.txn.Read, nil, c.txn.List, 0)
-	if err == nil && (c.conn.SessionID() != session || c.answered.Load() != session) {
+	if !c.txn.Late || c.answered.Load() != session {
+		_, err = call(ctx, c.server, func() (string, error) { return c.conn.Sync(path(c.root.name)) })
+	}
+	var v view
+	if err == nil {
+		v, err = c.look(ctx, c.txn.Read, nil, c.txn.List)
+	}
+	if err == nil && c.conn.SessionID() != session {
 		err = errOtherSession
 	}
 	if err != nil {
@@ -182,8 +198,8 @@ func (c *commit) believe(ctx context.Context) error {
 		switch {
 		case known:
 			c.nodes[op.Name] = last
-		case op.There: // if not, the transaction fails, and creates it then
-			c.nodes[op.Name] = node{there: true}
+		case op.Brief: // most likely it is not there; if it is, the transaction fails, and finds out
+			c.nodes[op.Name] = node{}
 		default:
 			unknown = append(unknown, op.Name)
 		}
@@ -251,6 +267,8 @@ func (c *commit) plan() plan {
 		switch {
 		case !n.there && op.Delete:
 			p.unchanged(op.Name, n, i, c.acl)
+		case op.Delete && op.Brief && n.children == 0:
+			p.steps = append(p.steps, step{op.Name, &zk.DeleteRequest{Path: path(op.Name), Version: version}, i})
 		case !n.there:
 			p.steps = append(p.steps, step{op.Name, &zk.CreateRequest{Path: path(op.Name), Data: []byte(data), Acl: c.acl}, i})
 		default:
@@ -297,6 +315,8 @@ func (c *commit) executed(ctx context.Context, session int64, steps []step, o ou
 		n := node{there: true, number: o.number}
 		switch s.op.(type) {
 		case *zk.CreateRequest:
+		case *zk.DeleteRequest:
+			n = node{}
 		case *zk.SetDataRequest:
 			n.version = o.results[i].Stat.Version
 			childless[s.name+"/"] = o.results[i].Stat.NumChildren == 0 && !c.writesBelow(s.name)
@@ -322,7 +342,7 @@ func (c *commit) executed(ctx context.Context, session int64, steps []step, o ou
 	if len(c.txn.Read)+len(lists) == 0 {
 		return answer, false, nil
 	}
-	v, err := c.view(ctx, c.txn.Read, now, lists, o.number)
+	v, err := c.look(ctx, c.txn.Read, now, lists)
 	if err == nil && c.conn.SessionID() != session {
 		err = errOtherSession
 	}

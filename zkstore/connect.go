@@ -36,8 +36,11 @@ const (
 // also knows why it has no session.
 type Conn struct {
 	*zk.Conn
-	hosts *hosts
+	hosts  *hosts
+	events *events
 }
+
+func (c *Conn) listen(w *watching) (stop func()) { return c.events.listen(w) }
 
 // absent is the error of a request for which there is no session. It wraps nothing, since logs
 // have the root cause (observe.RootCause).
@@ -67,11 +70,13 @@ func Connect(servers []string, dial zk.Dialer) (*Conn, error) {
 		}
 	}
 	h := &hosts{dial: dial, greeting: firstGreeting, trouble: map[string]string{}}
-	conn, _, err := zk.Connect(servers, session, zk.WithDialer(h.connect), zk.WithHostProvider(h), zk.WithLogInfo(false), zk.WithLogger(quiet{}))
+	e := &events{to: map[string]map[*watching]bool{}}
+	conn, _, err := zk.Connect(servers, session, zk.WithDialer(h.connect), zk.WithHostProvider(h), zk.WithLogInfo(false), zk.WithLogger(quiet{}),
+		zk.WithEventCallback(e.pass))
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", driver.ErrConfig, err)
 	}
-	return &Conn{Conn: conn, hosts: h}, nil
+	return &Conn{Conn: conn, hosts: h, events: e}, nil
 }
 
 // quiet leaves out the client's log of each try: the store reports failures.

@@ -63,7 +63,7 @@ func (n node) revision() casstore.Revision {
 	return casstore.Revision{Number: n.number, Version: int64(uint32(n.version)) + versions}
 }
 
-// same reports whether nothing was written between two looks at a node.
+// same reports whether nothing was written between two readings of a node.
 func (n node) same(o node) bool { return n.there == o.there && n.number == o.number }
 
 // compared is the version that a request gives to compare the node. A node that rests at
@@ -236,8 +236,7 @@ func (s *server) open(ctx context.Context, r *root) (epoch, []zk.ACL, error) {
 	return at, acl, nil
 }
 
-// rights are the rights of new nodes: of all, if the root is open to all; else of the user with
-// the credentials that the client has added. It makes the root if that is not there.
+// rights are the rights of new nodes, which have the rights of the root. It makes the root if that is not there, open to all.
 func (s *server) rights(ctx context.Context, r *root) ([]zk.ACL, error) {
 	for {
 		acl, err := call(ctx, s, func() ([]zk.ACL, error) {
@@ -245,21 +244,27 @@ func (s *server) rights(ctx context.Context, r *root) ([]zk.ACL, error) {
 			return acl, err
 		})
 		switch {
-		case errors.Is(err, zk.ErrNoNode):
-			if err := s.create(ctx, path(r.name), zk.WorldACL(zk.PermAll)); err != nil {
-				return nil, err
-			}
-			continue
-		case err != nil:
+		case err == nil:
+			return inherited(acl), nil
+		case !errors.Is(err, zk.ErrNoNode):
 			return nil, err
 		}
-		for _, a := range acl {
-			if a.Scheme == "world" && a.Perms == zk.PermAll {
-				return zk.WorldACL(zk.PermAll), nil
-			}
+		if err := s.create(ctx, path(r.name), zk.WorldACL(zk.PermAll)); err != nil {
+			return nil, err
 		}
-		return zk.AuthACL(zk.PermAll), nil
 	}
+}
+
+// inherited are the rights of a node below one with some rights. ZooKeeper shows the hash of a password as "x" to a user
+// who may not change the rights; then the new node has the user of the connection in that place.
+func inherited(acl []zk.ACL) []zk.ACL {
+	acl = slices.Clone(acl)
+	for i, a := range acl {
+		if a.Scheme == "digest" && strings.HasSuffix(a.ID, ":x") {
+			acl[i] = zk.ACL{Perms: a.Perms, Scheme: "auth"}
+		}
+	}
+	return acl
 }
 
 // create makes a node that is no entry, unless it is there.

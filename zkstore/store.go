@@ -54,7 +54,7 @@ func (s *Store) Close() error {
 // entries stay until a [Store] deletes them.
 func Server(conn *Conn) casstore.Server { return newServer(conn) }
 
-func newServer(conn *Conn) *server {
+func newServer(conn client) *server {
 	s := &server{conn: conn, roots: map[string]*root{}}
 	s.send = func(ctx context.Context, ops []any) ([]zk.MultiResponse, error) {
 		return call(ctx, s, func() ([]zk.MultiResponse, error) { return conn.Multi(ops...) })
@@ -62,14 +62,31 @@ func newServer(conn *Conn) *server {
 	return s
 }
 
+// client is the part of a [Conn] that the adapter uses.
+type client interface {
+	State() zk.State
+	SessionID() int64
+	Sync(path string) (string, error)
+	Get(path string) ([]byte, *zk.Stat, error)
+	GetW(path string) ([]byte, *zk.Stat, <-chan zk.Event, error)
+	ExistsW(path string) (bool, *zk.Stat, <-chan zk.Event, error)
+	Children(path string) ([]string, *zk.Stat, error)
+	ChildrenW(path string) ([]string, *zk.Stat, <-chan zk.Event, error)
+	Create(path string, data []byte, flags int32, acl []zk.ACL) (string, error)
+	GetACL(path string) ([]zk.ACL, *zk.Stat, error)
+	Multi(ops ...any) ([]zk.MultiResponse, error)
+
+	absent() error
+	listen(w *watching) (stop func())
+}
+
 // server is a ZooKeeper to package casstore.
 type server struct {
-	conn   *Conn
+	conn   client
 	newest atomic.Int64 // the highest number that was seen
 	// answered is the session of the last answer; zero: it is not known.
 	answered atomic.Int64
 	lanes
-	watches watches
 
 	rooting sync.Mutex
 	roots   map[string]*root

@@ -16,29 +16,10 @@ const (
 	remembers = 10_000
 )
 
-// view is the result of several reads, all of one moment.
+// view is the result of several reads.
 type view struct {
 	nodes map[string]node
 	lists [][]casstore.Entry
-}
-
-// view reads entries and lists. number, unless zero, is of a transaction that the member
-// has executed: where nothing was written since, all that is read is of that moment. Else
-// it reads until two looks find the same. known has nodes that are as they were at that
-// moment. Lists with a limit are the pages of a long list, and read once: see
-// [casstore.Range].
-func (s *server) view(ctx context.Context, names []string, known map[string]node, lists []casstore.Range, number int64) (view, error) {
-	var last *view
-	for {
-		v, newest, looks, err := s.look(ctx, names, known, lists)
-		if err != nil {
-			return view{}, err
-		}
-		if number > 0 && newest <= number || looks <= 1 || last != nil && v.same(*last) {
-			return v, nil
-		}
-		last, known = &v, nil
-	}
 }
 
 // entries are some nodes as entries.
@@ -50,20 +31,10 @@ func (v view) entries(names []string) []casstore.Entry {
 	return list
 }
 
-func (v view) same(o view) bool {
-	for name, n := range v.nodes {
-		if !n.same(o.nodes[name]) {
-			return false
-		}
-	}
-	return slices.EqualFunc(v.lists, o.lists, func(a, b []casstore.Entry) bool { return slices.Equal(a, b) })
-}
-
-// look reads entries and lists once. newest is the number of the last change of it, looks how
-// many nodes it has asked for that can change the result.
-func (s *server) look(
-	ctx context.Context, names []string, known map[string]node, lists []casstore.Range,
-) (v view, newest int64, looks int, err error) {
+// look reads entries and lists once. They need not be of one moment: if it read again until nothing has changed
+// meanwhile, it would never end where others change a key all the time and a member is far away. known has nodes that
+// need not be read.
+func (s *server) look(ctx context.Context, names []string, known map[string]node, lists []casstore.Range) (v view, err error) {
 	v.nodes = map[string]node{}
 	var unknown []string
 	for _, name := range names {
@@ -80,27 +51,19 @@ func (s *server) look(
 		walks[i] = list{reads: s, of: r}
 		begun.Go(func() { walks[i].begin(ctx) })
 	}
+	newest := int64(0)
 	err = s.getAll(ctx, unknown, func(name string, n node) {
 		v.nodes[name] = n
 		newest = max(newest, n.number)
 	})
 	begun.Wait()
-	if looks = len(unknown); len(known) > 0 {
-		looks++
-	}
-	after := newest
-	for i, r := range lists {
-		l := &walks[i]
+	for i := range lists {
 		if err == nil {
-			err = l.read(ctx, after)
+			err = walks[i].read(ctx, newest)
 		}
-		if r.Limit == 0 {
-			newest = max(newest, l.newest)
-			looks += 2
-		}
-		v.lists = append(v.lists, l.entries)
+		v.lists = append(v.lists, walks[i].entries)
 	}
-	return v, newest, looks, err
+	return v, err
 }
 
 // getAll reads nodes at once.
@@ -142,7 +105,6 @@ type list struct {
 	reads
 	of      casstore.Range
 	entries []casstore.Entry
-	newest  int64
 
 	parts  []string // the names right below
 	moment int64    // the number of a transaction that the member had executed when it gave them
@@ -155,7 +117,7 @@ func (l *list) top() string { return strings.TrimSuffix(l.of.Prefix, "/") }
 func (l *list) begin(ctx context.Context) {
 	var of node
 	l.parts, of, l.err = l.children(ctx, l.top())
-	l.newest, l.moment = max(l.newest, of.below), max(of.number, of.below)
+	l.moment = max(of.number, of.below)
 }
 
 // read reads the entries. If it has begun before the transaction with a number, as far as is known, it
@@ -201,11 +163,10 @@ func (l *list) walk(ctx context.Context, name string, parts []string) error {
 			}
 		}
 		n := read[own]
-		l.newest = max(l.newest, n.number, n.below)
 		switch {
 		case isUnder && n.children > 0:
-			parts, of, err := l.children(ctx, own)
-			if l.newest = max(l.newest, of.below); err == nil {
+			parts, _, err := l.children(ctx, own)
+			if err == nil {
 				err = l.walk(ctx, own, parts)
 			}
 			if err != nil {

@@ -163,6 +163,20 @@ func (c *claim) guess() {
 	}
 }
 
+// patient gives a locker that has lost its place the time that it needs at least. It does not know the time when it asks
+// for the first time, and would lose each place before it knew of it.
+func (s *Store) patient(w driver.Waiter, kind driver.Kind) driver.Waiter {
+	trip := s.RoundTrip()
+	if trip == 0 || !w.Patient() || w.Patience() >= 2*trip {
+		return w
+	}
+	longer := driver.NewWaiter(w.ID(), kind, 3*trip)
+	if w.TakesOffers() {
+		return longer.TakingOffers()
+	}
+	return longer
+}
+
 // settle looks whether a transaction that has ended with [ErrSettled] has taken the lock.
 // Nothing is on its way any more, so the look tells. It writes nothing: why may be that the
 // server has no space.
@@ -357,6 +371,9 @@ func (c *claim) enter(v *view, txn Txn, refused driver.Reply) (reply driver.Repl
 	reply, _ = v.rec.Acquire(c.ask, v.now)
 	switch {
 	case reply.Granted, refused.Listed && !in: // the lock was given up, and may have been taken anew
+		if !reply.Granted {
+			c.ask.Waiter = c.patient(c.ask.Waiter, c.ask.Kind)
+		}
 		return reply, true, nil
 	case !v.ordered && v.rec.Ordered(v.now): // it is shared by now, and the lock has to say that a writer waits
 		return reply, true, nil

@@ -50,7 +50,7 @@ type queue struct {
 
 // hintPart is behind the name of a call in the name of an entry that has hints for the lockers of a
 // process ([driver.Turns]): owners, separated by commas.
-const hintPart = "/hint"
+const hintPart = ":hint"
 
 type watcher struct{ wake func(driver.Signal) }
 
@@ -67,7 +67,7 @@ func (s *Store) queue(key string) *queue {
 // calling is the operation that calls lockers of a process.
 func (v *view) calling(process string, c call) Op {
 	text, _ := json.Marshal(c) // it never fails for such a type
-	return Op{Name: v.names.call(process, v.key), Value: string(text), There: true}
+	return Op{Name: v.names.call(process, v.key), Value: string(text), Brief: true}
 }
 
 // lists notes whether a locker of this process may be in line.
@@ -235,8 +235,11 @@ func (s *Store) hinted(key, owners string) {
 	}
 }
 
-// called takes a call, or its end.
+// called takes a call.
 func (s *Store) called(change Change) {
+	if s.hears(change); change.Deleted {
+		return
+	}
 	part, hint := strings.CutSuffix(strings.TrimPrefix(change.Name, s.names.calls(s.process)), hintPart)
 	key, ok := unescape(part)
 	if ok && hint {
@@ -244,7 +247,7 @@ func (s *Store) called(change Change) {
 		return
 	}
 	var c call
-	if !ok || !change.Deleted && json.Unmarshal([]byte(change.Value), &c) != nil {
+	if !ok || json.Unmarshal([]byte(change.Value), &c) != nil {
 		return
 	}
 	if c.Offer != 0 && len(c.To) == 1 && !s.offered(key, change.Entry, c) {
@@ -257,14 +260,13 @@ func (s *Store) called(change Change) {
 	q := s.queues[key]
 	var wake []*watcher
 	if q != nil {
-		if q.called, q.at = &c, change.Revision.Number; change.Deleted || c.Offer != 0 {
+		if q.called, q.at = &c, change.Revision.Number; c.Offer != 0 {
 			q.called = nil
 		}
 		wake = slices.Clone(q.watchers)
 	}
 	s.mu.Unlock()
 	switch {
-	case change.Deleted:
 	case q == nil && c.Offer != 0: // it has taken the offer
 	case q == nil: // its callers have left, and the turn is the next one's
 		s.background(func() { s.refuse(key, change.Entry, c) })
@@ -282,16 +284,14 @@ func (s *Store) refuse(key string, at Entry, c call) {
 	for _, name := range c.To {
 		_ = s.decline(ctx, key, name.ID(), s.calledWith(key, at, c)) // else the turn passes after a time
 	}
-	t := tries{store: s, deadline: time.Now().Add(s.wait())}
-	_, _, _, _ = t.send(Txn{If: []Condition{{at.Name, at.Revision}}, Then: []Op{{Name: at.Name, Delete: true}}})
 }
 
 // follow watches the beat of the holder of a key, as long as a caller waits for that key.
 func (s *Store) follow(key, beat string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	q := s.queue(key)
-	if q.beat == beat {
+	q := s.queues[key]
+	if q == nil || q.beat == beat { // its callers have left meanwhile, or it is watched
 		return
 	}
 	if q.unfollow != nil {

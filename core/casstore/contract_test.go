@@ -38,7 +38,7 @@ func TestTheStoreKeepsItsContract(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			drivertest.RunInBubbles(t, func(t *testing.T) driver.Store {
-				return open(t, &castest.Link{Server: castest.NewMemory(), Meet: meet, Lags: true})
+				return open(t, &castest.Link{Server: castest.NewMemory(), Meet: meet, Lags: true, Apart: name == "far"})
 			})
 		})
 	}

@@ -17,9 +17,9 @@ type Server interface {
 	// change, else none of them. Two transactions are executed one after the other, each on a
 	// majority of the members, and an executed transaction is never lost.
 	//
-	// The entries that the [Answer] has read are from one moment. It is not before the
-	// operations, and not before the call of Commit: a member that lags must not answer alone.
-	// Where the conditions did not hold, the moment is not before their comparison.
+	// Each entry that the [Answer] has read is from a moment after the call of Commit, and after the
+	// operations: a member that lags must not answer alone. Two entries can be from different
+	// moments: the store compares in its next transaction what it relies on.
 	//
 	// An error that matches [ErrRefused] says that nothing was executed, nor will be, and
 	// that the same transaction does not succeed later. An error that matches
@@ -30,14 +30,13 @@ type Server interface {
 	// It returns soon after ctx has ended.
 	Commit(ctx context.Context, txn Txn) (Answer, error)
 
-	// Watch reports the entries with names that begin with prefix, and then all changes,
-	// until ctx ends or the watch fails; it returns why. The first report has all entries
+	// Watch reports the entries right below prefix, which ends with a slash, or the entry with the
+	// name prefix, and then all changes, until ctx ends or the watch fails; it returns why. The first report has all entries
 	// that there are, and comes also if there are none. Each later report has the changes
 	// of one transaction. Reports come in the order of the transactions, one call after the
 	// other, and may be late without a bound. A server that can miss changes between two
 	// looks may leave out changes that were overwritten since. But it reports a deleted
-	// entry as deleted, before or with a new entry of that name. prefix ends with a slash,
-	// or is a whole name.
+	// entry as deleted, before or with a new entry of that name, unless that is [Op.Brief].
 	Watch(ctx context.Context, prefix string, report func([]Change)) error
 }
 
@@ -110,8 +109,8 @@ type Txn struct {
 	List []Range
 	// Else has the names of entries to return if the conditions did not hold.
 	Else []string
-	// Late, in a transaction that only reads, says that one member may answer alone. Its moment may be before the
-	// call of Commit, but not before that of an answer which the same Server has given before the call.
+	// Late, in a transaction that only reads, says that one member may answer alone. What it reads may be from before
+	// the call of Commit, but not from before an answer that the same Server has given before the call.
 	Late bool
 }
 
@@ -125,13 +124,13 @@ type Condition struct {
 type Op struct {
 	Name, Value string
 	Delete      bool
-	// There says that the entry is most likely there or was once: a server that has to know need not look first.
-	There bool
+	// Brief says that the entry is deleted soon after each writing, and that no lock rests on a condition on it. A
+	// server may delete it for good, and later give it a Version that it has had. It has no entries below.
+	Brief bool
 }
 
 // Range is all entries with names that begin with Prefix, which ends with a slash. With a
-// Limit it is a page of a long list. Its entries need not be of one moment: each is from
-// some moment that is not before the one of the entries in [Answer.Read].
+// Limit it is a page of a long list. It has all entries that are older than those in [Answer.Read].
 type Range struct {
 	Prefix string
 	// After, unless empty, leaves out all names up to this one.

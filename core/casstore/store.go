@@ -96,6 +96,8 @@ type waiting struct {
 	hints       map[string]func(key, owner string) // by the id of the locker
 	takers      map[string]taker                   // by the id of the locker
 	reached     bool                               // by calls: the watch has begun
+	calls       map[string]heard                   // the entries of calls that were heard, by name
+	clearing    bool                               // they are to be deleted
 }
 
 var (
@@ -127,7 +129,7 @@ func New(server Server, opts ...Option) (*Store, error) {
 		server: server, names: layout{set.prefix}, timeout: set.timeout, log: logs.Aside(set.log),
 		process: hex.EncodeToString(id[:]), host: fmt.Sprintf("%s/%d", host, os.Getpid()), now: time.Now,
 		holds: map[string]*hold{}, beaten: map[time.Duration]time.Time{}, spent: map[time.Duration]bool{}, passes: map[string]*lane{},
-		waiting: waiting{queues: map[string]*queue{}, beatWatches: map[string]*listening{}, hints: map[string]func(key, owner string){}, takers: map[string]taker{}},
+		waiting: waiting{queues: map[string]*queue{}, beatWatches: map[string]*listening{}, hints: map[string]func(key, owner string){}, takers: map[string]taker{}, calls: map[string]heard{}},
 		seen:    sightings{locks: map[string]*sighting{}, beats: map[string]*sighting{}, pruneAt: pruneAt},
 	}
 	s.done, s.end = context.WithCancel(context.Background())
@@ -146,8 +148,8 @@ func isPrefix(p string) bool {
 // Prefix returns the beginning of the names of all entries, as set by the option.
 func (s *Store) Prefix() string { return s.names.prefix }
 
-// Close ends the background work of the store, and returns when that has ended. If it holds no
-// lock it deletes its signs of life, and waits for the answer as long as [Timeout] says. Locks
+// Close ends the background work of the store, and returns when that has ended. It deletes the calls that it has
+// heard, and if it holds no lock its signs of life, and waits for the answer as long as [Timeout] says. Locks
 // that are still held stay until other processes have seen no sign of life for a lease. Later
 // requests get an error that matches [driver.ErrUnavailable]. It does not close the server. A
 // second call returns nil, too.
@@ -160,9 +162,12 @@ func (s *Store) Close() error {
 	s.mu.Unlock()
 	s.end()
 	s.work.Wait()
+	var last sync.WaitGroup
+	last.Go(func() { s.forgetCalls(context.Background(), 0) })
 	if s.idle() {
 		s.forgetBeats(context.Background())
 	}
+	last.Wait()
 	return nil
 }
 

@@ -42,6 +42,9 @@ func (s *Store) sweep() {
 		select {
 		case now := <-own.C:
 			s.forgetBeats(s.done)
+			s.mu.Lock()
+			s.seen.prune(s.now())
+			s.mu.Unlock()
 			if now.Before(next) {
 				continue
 			}
@@ -188,7 +191,7 @@ func (w *sweeper) inherit(key string, at found) (done bool, err error) {
 // remove deletes an entry if it is as it was read, and another one is. If not, the next
 // sweep finds it.
 func (w *sweeper) remove(e Entry, also ...Condition) error {
-	_, _, _, err := w.send(Txn{If: append(also, Condition{e.Name, e.Revision}), Then: []Op{{Name: e.Name, Delete: true}}})
+	_, _, _, err := w.send(Txn{If: append(also, Condition{e.Name, e.Revision}), Then: []Op{{Name: e.Name, Delete: true, Brief: strings.HasPrefix(e.Name, w.names.allCalls())}}})
 	return err
 }
 

@@ -292,7 +292,7 @@ func (v *view) calls(n keystate.Notices, now order, first Op) (ops []Op) {
 		hints[process] = append(hints[process], driver.Attentive(n.Displaced+":0"))
 	}
 	for process, owners := range hints {
-		ops = append(ops, Op{Name: v.names.call(process, v.key) + hintPart, Value: strings.Join(owners, ",")})
+		ops = append(ops, Op{Name: v.names.call(process, v.key) + hintPart, Value: strings.Join(owners, ","), Brief: true})
 	}
 	if !n.Announced || n.Signal.Next == "" {
 		return ops

@@ -198,7 +198,7 @@ type process struct {
 func (w *world) newProcess(n int) *process {
 	p := &process{world: w, name: fmt.Sprint("p", n), rate: 1 + (w.draw()-0.5)*0.018}
 	p.rough = []float64{0.03, 0.2, 1}[int(3*w.draw())]
-	store, err := casstore.New(&castest.Link{Server: w.server, Meet: p.meet, Lags: w.draw() < 0.5}, casstore.Timeout(20*time.Millisecond+w.upTo(2*w.lease)))
+	store, err := casstore.New(&castest.Link{Server: w.server, Meet: p.meet, Lags: w.draw() < 0.5, Apart: w.draw() < 0.5}, casstore.Timeout(20*time.Millisecond+w.upTo(2*w.lease)))
 	if err != nil {
 		w.t.Fatal(err)
 	}

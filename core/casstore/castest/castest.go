@@ -63,7 +63,7 @@ var contract = []struct {
 	{"another connection sees what was committed", (*suite).otherConnection},
 	{"lists are whole, ordered, and bounded", (*suite).lists},
 	{"a late answer is not older than one before", (*suite).lateReads},
-	{"an entry that is taken to be there is written, also if it is not", (*suite).takenToBeThere},
+	{"a brief entry is written and deleted", (*suite).brief},
 	{"versions follow each other", (*suite).versions},
 	{"a list is not older than what is read with it", (*suite).listsAreLate},
 	{"names and values come back as they were", (*suite).texts},

@@ -205,9 +205,13 @@ type Link struct {
 	Meet func(txn *casstore.Txn) Fault
 	// Lags says that the answer to a transaction that may be late ([casstore.Txn.Late]) is as late as it may be.
 	Lags bool
+	// Apart says that the entries of an answer are of different moments: every second one is read when the answer comes back,
+	// and so are the lists.
+	Apart bool
 
-	mu   sync.Mutex
-	last *Memory // as it was when it executed a transaction of this process last; nil: it never has
+	mu      sync.Mutex
+	last    *Memory // as it was when it executed a transaction of this process last; nil: it never has
+	answers int
 }
 
 // errNoSpace is what a caller gets for [Fault.Settled].
@@ -229,7 +233,7 @@ func (l *Link) Commit(ctx context.Context, txn casstore.Txn) (casstore.Answer, e
 	arrive := func() {
 		answer := l.execute(txn)
 		if !fault.Unanswered {
-			after(fault.After, func() { answers <- answer })
+			after(fault.After, func() { answers <- l.apart(txn, answer) })
 		}
 	}
 	if !fault.Lost {
@@ -257,6 +261,33 @@ func (l *Link) execute(txn casstore.Txn) casstore.Answer {
 	answer, _ := server.Commit(context.Background(), txn) // it never fails
 	if l.Lags && server == l.Server {
 		l.last = &Memory{entries: server.copied()}
+	}
+	return answer
+}
+
+// apart reads parts of an answer again, if they are to be of different moments.
+func (l *Link) apart(txn casstore.Txn, answer casstore.Answer) casstore.Answer {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.Apart || l.Lags && txn.Late {
+		return answer
+	}
+	names := txn.Else
+	if answer.Done {
+		names = txn.Read
+	}
+	now, _ := l.Server.Commit(context.Background(), casstore.Txn{Read: names, List: txn.List}) // it never fails
+	l.answers++
+	for i := range answer.Read {
+		if (i+l.answers)%2 == 0 {
+			answer.Read[i] = now.Read[i]
+		}
+	}
+	if answer.Done {
+		answer.Lists = now.Lists
+	}
+	if l.Lags {
+		l.last = &Memory{entries: l.Server.copied()}
 	}
 	return answer
 }

@@ -121,13 +121,24 @@ func (s *suite) lateReads() {
 	}
 }
 
-func (s *suite) takenToBeThere() {
-	for i := range 3 { // the first time it is not there
+// brief writes and deletes a brief entry, some times without a deletion between.
+func (s *suite) brief() {
+	other := s.open(s.T)
+	for i := range 9 {
 		op := s.put("deep/below/k", fmt.Sprint(i))
-		op.There = true
+		op.Brief = true
 		at := s.done(s.at("other", absent), op)
 		if e := s.read("deep/below/k"); e.Value != op.Value || e.Revision != at {
 			s.Errorf("wrote %q at %+v, and read %+v", op.Value, at, e)
+		}
+		if i%3 == 1 {
+			continue
+		}
+		gone := s.del("deep/below/k")
+		gone.Brief = true
+		answer, err := other.Commit(s.Context(), casstore.Txn{If: s.at("deep/below/k", at), Then: []casstore.Op{gone}})
+		if e := s.read("deep/below/k"); err != nil || !answer.Done || e.There() {
+			s.Errorf("%+v is there after its deletion: %+v, %v", e, answer, err)
 		}
 	}
 }
@@ -276,8 +287,8 @@ func (s *suite) watches() {
 	s.expect(reports, "w/a=2")
 	s.done(nil, s.put("other", "2"))
 	s.done(nil, s.put("w", "2"))
-	s.done(nil, s.put("w/b/c", "3"))
-	s.expect(reports, "w/b/c=3")
+	s.done(nil, s.put("w/b", "3"))
+	s.expect(reports, "w/b=3")
 	s.done(s.at("w/a", at), s.del("w/a"))
 	s.expect(reports, "-w/a")
 	empty, _ := s.watch("nothing/")
@@ -299,8 +310,8 @@ func (s *suite) watchesTransactions() {
 	s.done(nil, s.put("w/lock", "1"))
 	reports, _ := s.watch("w/")
 	s.expect(reports, "w/lock=1")
-	s.done(nil, s.put("w/lock/x", "1"), s.del("w/lock"), s.put("elsewhere", "1"))
-	s.expect(reports, "w/lock/x=1 -w/lock")
+	s.done(nil, s.put("w/x", "1"), s.del("w/lock"), s.put("elsewhere", "1"))
+	s.expect(reports, "w/x=1 -w/lock")
 }
 
 // watchesDeletes makes changes faster than a server may report them. The last of them may be

@@ -1,0 +1,73 @@
+package casstore_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/interlock-go/interlock/core/casstore"
+	"github.com/interlock-go/interlock/core/casstore/castest"
+)
+
+// A store wrote an entry for each key that it was ever called to, and kept all of them.
+func TestNothingIsLeftOfContendedKeys(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const keys = 300
+		server := castest.NewMemory()
+		a, b := start(t, server), start(t, server)
+		var all sync.WaitGroup
+		for i := range keys {
+			key := fmt.Sprint("k", i)
+			held := a.lock(t, key)
+			all.Go(func() {
+				next := b.lock(t, key)
+				time.Sleep(time.Millisecond)
+				if err := next.Release(t.Context()); err != nil {
+					t.Error(err)
+				}
+			})
+			all.Go(func() { // it leaves
+				ctx, cancel := context.WithTimeout(t.Context(), 5*time.Millisecond)
+				defer cancel()
+				if _, err := a.Lock(ctx, key); !errors.Is(err, context.DeadlineExceeded) {
+					t.Errorf("%s: %v; want the lock held", key, err)
+				}
+			})
+			time.Sleep(20 * time.Millisecond)
+			if err := held.Release(t.Context()); err != nil {
+				t.Error(err)
+			}
+		}
+		all.Wait()
+		time.Sleep(3 * time.Second)
+		for _, e := range server.Entries() {
+			if !strings.HasPrefix(e.Name, "interlock/:beat/") && !strings.HasPrefix(e.Name, "interlock/:void/") {
+				t.Errorf("%s is left; want the signs of life alone", e.Name)
+			}
+		}
+		t.Logf("%.1f transactions a key", float64(server.Commits())/keys)
+		time.Sleep(15 * time.Minute)
+		for _, m := range []*machine{a, b} {
+			if n := casstore.Remembers(m.store); n > 0 {
+				t.Errorf("a store remembers %d keys; want none that nobody asks for", n)
+			}
+		}
+	})
+}
+
+// Of keys that are called all the time the calls stay.
+func TestACallThatIsWrittenAllTheTimeCostsNoDeletion(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := castest.NewMemory()
+		grants, transactions := crowd(t, server, 4, time.Millisecond, 10*time.Second)
+		if most := 3 * grants; transactions > most {
+			t.Errorf("%d transactions for %d grants; want 3 a grant at most", transactions, grants)
+		}
+		t.Logf("%.2f transactions a grant", float64(transactions)/float64(grants))
+	})
+}
