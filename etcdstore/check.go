@@ -20,25 +20,25 @@ const keptRevisions = 1_000_000
 // each a sentence, or an empty list. Unsafe are fewer than three members that vote, an even
 // number of them, members that the client does not know, an alarm such as a full disk, revisions
 // that nothing compacts, a client that [Connect] has not made. With authentication, the user of
-// the client needs no more rights for it than for locks: a missing right is a sentence, too. The
-// error matches driver.ErrUnavailable if etcd does not answer. Clocks do not matter.
+// the client needs no more rights for it than for locks: without a right, a sentence begins with
+// [driver.NotKnown]. The error matches driver.ErrUnavailable if etcd does not answer. Clocks do not matter.
 func (s *Store) Check(ctx context.Context) ([]string, error) {
 	var found []string
 	own := s.Prefix() + "/" // a name of which the user may ask
 	now, err := s.client.Get(ctx, own, clientv3.WithKeysOnly())
 	switch {
 	case is(err, rpctypes.ErrPermissionDenied):
-		found = append(found, fmt.Sprintf("the revisions could not be asked for: %v", err))
+		found = append(found, unasked("the revisions", err))
 	case err != nil:
 		return nil, fmt.Errorf("%w: %w", driver.ErrUnavailable, err)
 	}
 	if members, err := s.client.MemberList(ctx); err != nil {
-		found = append(found, fmt.Sprintf("the members could not be asked for: %v", err))
+		found = append(found, unasked("the members", err))
 	} else {
 		found = append(found, s.membership(members.Members)...)
 	}
 	if alarms, err := s.client.AlarmList(ctx); err != nil {
-		found = append(found, fmt.Sprintf("the alarms could not be asked for: %v", err))
+		found = append(found, unasked("the alarms", err))
 	} else {
 		for _, a := range alarms.Alarms {
 			found = append(found, fmt.Sprintf("member %x has the alarm %s: etcd refuses what writes", a.MemberID, a.Alarm))
@@ -58,6 +58,15 @@ func (s *Store) Check(ctx context.Context) ([]string, error) {
 	}
 	slices.Sort(found)
 	return found, nil
+}
+
+// unasked is the sentence about a question that etcd has refused. Only a missing right says nothing of
+// the members.
+func unasked(what string, err error) string {
+	if is(err, rpctypes.ErrPermissionDenied) {
+		return fmt.Sprintf(driver.NotKnown+"%s (%v)", what, err)
+	}
+	return fmt.Sprintf("%s could not be asked for: %v", what, err)
 }
 
 // membership names unsafe conditions of the members.

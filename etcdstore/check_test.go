@@ -69,9 +69,9 @@ func TestCheckNamesWhatIsUnsafe(t *testing.T) {
 		"what is old was compacted":  {asked{revision: keptRevisions + 5, compacted: 6, members: members(3, 0)}, 3, nil},
 		"a client of clientv3.New":   {asked{members: members(3, 0), plain: true}, 3, []string{"the client is not from etcdstore.Connect"}},
 		"two faults":                 {asked{revision: keptRevisions + 5, members: members(1, 0)}, 1, []string{"1 members vote", "etcd still has"}},
-		"the user may ask for locks": {asked{refuses: rpctypes.ErrPermissionDenied}, 3, []string{"the alarms could not be", "the members could not be"}},
+		"the user may ask for locks": {asked{refuses: rpctypes.ErrPermissionDenied}, 3, []string{"not known: the alarms", "not known: the members"}},
 		"the user may ask for nothing": {
-			asked{members: members(3, 0), down: rpctypes.ErrPermissionDenied}, 3, []string{"the revisions could not be asked for"},
+			asked{members: members(3, 0), down: rpctypes.ErrPermissionDenied}, 3, []string{"not known: the revisions"},
 		},
 		"a full disk": {
 			asked{members: members(3, 0), alarms: []*etcdserverpb.AlarmMember{{MemberID: 0xa1, Alarm: etcdserverpb.AlarmType_NOSPACE}}},

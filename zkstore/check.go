@@ -15,8 +15,8 @@ import (
 // Check asks ZooKeeper about its members and its numbers. It returns a sorted list of
 // unsafe conditions, each a sentence, or an empty list. Unsafe are fewer than three
 // members that vote, an even number of them, a server that is older than 3.5, and a
-// number of elections that leaves little room for fencing tokens. A missing right is a
-// sentence, too. The error matches driver.ErrUnavailable if ZooKeeper does not answer.
+// number of elections that leaves little room for fencing tokens. Without a right, a
+// sentence begins with [driver.NotKnown]. The error matches driver.ErrUnavailable if ZooKeeper does not answer.
 // Clocks do not matter.
 func (s *Store) Check(ctx context.Context) ([]string, error) {
 	var found []string
@@ -25,7 +25,7 @@ func (s *Store) Check(ctx context.Context) ([]string, error) {
 	case errors.Is(err, zk.ErrNoNode):
 		found = append(found, "the members are not in /zookeeper/config: the store needs ZooKeeper 3.5 or newer")
 	case errors.Is(err, zk.ErrNoAuth):
-		found = append(found, "the user may not read /zookeeper/config: the members could not be asked for")
+		found = append(found, driver.NotKnown+"the members, since the user may not read /zookeeper/config")
 	case err != nil:
 		return nil, fmt.Errorf("%w: %w", driver.ErrUnavailable, err)
 	case members < 3:

@@ -223,7 +223,7 @@ func (c *call) help(w io.Writer, global *flag.FlagSet) {
 		_, _ = fmt.Fprintf(tab, "  %s\t%s\n", strings.TrimSpace(cmd.name+" "+cmd.args), cmd.short)
 	}
 	_ = tab.Flush()
-	_, _ = fmt.Fprint(w, "\nflags, before or behind the command:\n")
+	_, _ = fmt.Fprint(w, "\nflags, before or after the command:\n")
 	printFlags(w, global)
 	_, _ = fmt.Fprint(w, "\n"+connectionHelp+"\nexit codes: 0 done, 1 failed, 2 wrong command line, 3 the answer is no, "+
 		"75 the lock was not to be had in time, 130 stopped by a signal.\n"+

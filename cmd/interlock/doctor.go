@@ -22,8 +22,8 @@ with a random key on each master, and gives it back: a server may answer and ref
 locks, as with full memory. On PostgreSQL it takes one lock, and
 gives it back. Exit code 3 if something is unsafe or missing.
 
-A note does not count as unsafe: the servers do not know whether the services ask for
-replicas (redisstore.Replicas).`,
+A note does not count as unsafe: it is not known whether the services ask for
+replicas (redisstore.Replicas), or the user may not read a setting.`,
 	examples: [][2]string{
 		{"doctor", "with the rights of this connection"},
 		{"doctor -rights-of payments", "with the rights of another Redis user, whom a service connects as"},
@@ -37,6 +37,9 @@ replicas (redisstore.Replicas).`,
 func doctor(ctx context.Context, c *call, user string) error {
 	if err := c.want(0, 0); err != nil {
 		return err
+	}
+	if user != "" && c.conn.other() {
+		return usageError("doctor: -rights-of is for Redis; on %s, connect as that user", c.conn.server())
 	}
 	f, err := c.fleet()
 	if err != nil {
@@ -74,6 +77,9 @@ func (c *call) printReport(r *fleet.Report) error {
 		}
 		for _, text := range r.Unsafe {
 			_, _ = fmt.Fprintf(w, "unsafe: %s\n", display.Text(text))
+		}
+		for _, text := range r.Notes {
+			_, _ = fmt.Fprintf(w, "note: %s\n", display.Text(text))
 		}
 		return nil
 	}

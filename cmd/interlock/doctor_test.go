@@ -34,6 +34,10 @@ func TestDoctorOfAServerThatHidesSomething(t *testing.T) {
 		!strings.Contains(r.out, "ROUND TRIP") {
 		t.Errorf("CONFIG has no name: %+v", r)
 	}
+	s = of(t, redistest.Start(t, redistest.Args("--appendonly", "yes", "--rename-command", "CONFIG", "")))
+	if r := s.want(0, "doctor"); !strings.Contains(r.out, "note: ") || !strings.Contains(r.out, "not known: appendfsync") {
+		t.Errorf("CONFIG has no name, and appendonly is on: %+v; want a note", r)
+	}
 	node := &servers{t: t, args: []string{"-addr", redistest.Cluster(t, 2, 0).Addrs()[0]}}
 	if r := node.want(exitNo, "doctor"); !strings.Contains(r.out, "give -cluster") {
 		t.Errorf("one node of a Cluster: %+v", r)

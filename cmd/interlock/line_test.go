@@ -91,6 +91,9 @@ func TestACommandLineThatIsWrongSendsNothing(t *testing.T) {
 			t.Errorf("interlock %q: %+v", args, r)
 		}
 	}
+	if r := here("-postgres", "postgres://127.0.0.1:1/d", "doctor", "-rights-of", "nobody"); r.code != exitUsage || !strings.Contains(r.stderr, "-rights-of is for Redis") {
+		t.Errorf("-rights-of on PostgreSQL: %+v; want a wrong command line", r)
+	}
 	for _, args := range [][]string{{"ls"}, {"inspect", "k"}, {"release", "k", "-token", "1"}, {"doctor"}, {"lockers"}, {"wait", "k"}, {"idem", "show", "p", "k"}} {
 		if r := away(args...); r.code != exitFailed || r.out != "" && args[0] != "ls" && args[0] != "lockers" || !strings.Contains(r.stderr, "refused") ||
 			strings.Count(r.stderr, "\n") != 1 {
@@ -98,15 +101,15 @@ func TestACommandLineThatIsWrongSendsNothing(t *testing.T) {
 		}
 	}
 	for says, args := range map[string][]string{
-		"no command behind":       {"k"},
-		"no key":                  {},
-		"no command":              {"--", "true"}, // which is the key
-		"the key is empty":        {"", "--", "true"},
-		"-what":                   {"-what", "k", "--", "true"},
-		"500ms, 30s or 5m":        {"-wait", "soon", "k", "--", "true"},
-		"at least 1s":             {"k", "-ttl", "10ms", "--", "true"},
-		"at most half of the ttl": {"-ttl", "10s", "-grace", "6s", "k", "--", "true"},
-		"quote the command":       {"k", "-shell", "--", "echo", "a"},
+		"no command after the key": {"k"},
+		"no key":                   {},
+		"no command":               {"--", "true"}, // which is the key
+		"the key is empty":         {"", "--", "true"},
+		"-what":                    {"-what", "k", "--", "true"},
+		"500ms, 30s or 5m":         {"-wait", "soon", "k", "--", "true"},
+		"at least 1s":              {"k", "-ttl", "10ms", "--", "true"},
+		"at most half of the ttl":  {"-ttl", "10s", "-grace", "6s", "k", "--", "true"},
+		"quote the command":        {"k", "-shell", "--", "echo", "a"},
 	} {
 		if r := away(append([]string{"run"}, args...)...); r.code != run.StatusUsage || r.out != "" || !strings.Contains(r.stderr, says) {
 			t.Errorf("interlock run %q: %+v, want %q", args, r, says)
@@ -341,7 +344,7 @@ func TestAListThatFailsAtOnceHasNoHeader(t *testing.T) {
 	}
 }
 
-// The error of a Cluster names one of several addresses that were asked.
+// The error of a Cluster names a single address of several that were asked.
 func TestAnErrorNamesTheServersThatWereAsked(t *testing.T) {
 	if r := want(t, exitFailed, "-cluster", "-addr", "127.0.0.1:1,127.0.0.1:2", "doctor"); !strings.Contains(r.stderr, "asked: Cluster 127.0.0.1:1,127.0.0.1:2") {
 		t.Errorf("%q; want the topology", r.stderr)

@@ -169,7 +169,7 @@ func (c *call) exit(err error) int {
 	}
 	text := inWords(err)
 	if c.conn.several() && (errors.Is(err, driver.ErrUnavailable) || errors.Is(err, errNoAnswer)) {
-		text += "; asked: " + c.conn.source() // the address in the error is one of several
+		text += "; asked: " + c.conn.source() // the error names a single address
 	}
 	_, _ = fmt.Fprintln(c.stderr, "interlock:", display.Message(text))
 	return code

@@ -10,7 +10,7 @@ func shellQuoted(s string) string {
 	return shellValue(s)
 }
 
-// shellValue returns the value of a flag, behind its equals sign.
+// shellValue returns the value of a flag, after its equals sign.
 func shellValue(s string) string {
 	plain := func(r rune) bool {
 		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("_-./:,@%+=", r)

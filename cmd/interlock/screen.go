@@ -14,7 +14,7 @@ func (s screen) inPlace(text string) string {
 	var b strings.Builder
 	b.WriteString("\x1b[H") // the first line
 	for line := range strings.Lines(text) {
-		b.WriteString(s.cut(strings.TrimSuffix(line, "\n")) + "\x1b[K\n") // and nothing of the old line behind it
+		b.WriteString(s.cut(strings.TrimSuffix(line, "\n")) + "\x1b[K\n") // and nothing of the old line after it
 	}
 	b.WriteString("\x1b[J") // and no old lines below
 	return b.String()

@@ -41,7 +41,7 @@ read it.`,
 		// No default that the help would show.
 		fs.Func("token", "`text` of at least 16 characters that the page asks for; needed unless -listen is of this machine alone",
 			func(s string) error { f.token = s; return nil })
-		fs.StringVar(&f.hosts, "host", "", "`names` with commas by which a proxy asks for the page, beside the host of -listen")
+		fs.StringVar(&f.hosts, "host", "", "`names` with commas by which a proxy asks for the page, besides the host of -listen")
 		fs.BoolVar(&f.open, "open", false, "open the page in a browser")
 		fs.BoolVar(&f.readOnly, "read-only", false, "offer no releases")
 		return func(ctx context.Context, c *call) error { return c.ui(ctx, f) }

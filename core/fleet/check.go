@@ -28,8 +28,8 @@ type Report struct {
 	// Unsafe are the sentences of Store.Check (package redisstore) about settings that the
 	// promises of a lock depend on, and the answers of masters that refuse a lock.
 	Unsafe []string
-	// Notes are sentences about facts that the servers do not know: whether the services
-	// demand replicas (redisstore.Replicas).
+	// Notes are sentences about facts that are not known: whether the services demand replicas
+	// (redisstore.Replicas), and settings that the user may not read ([driver.NotKnown]).
 	Notes []string
 	// User is the Redis user of the client; its rights were looked at. It is empty if the
 	// server does not name the user.
@@ -63,7 +63,8 @@ type Server struct {
 
 // Safe reports whether nothing was found that is wrong.
 func (r *Report) Safe() bool {
-	return len(r.Unsafe) == 0 && len(r.Missing) == 0 &&
+	missing := func(m MissingRight) bool { return m.Right != configGet } // without it there is a note
+	return len(r.Unsafe) == 0 && !slices.ContainsFunc(r.Missing, missing) &&
 		!slices.ContainsFunc(r.Servers, func(s Server) bool { return s.Err != nil })
 }
 

@@ -24,6 +24,9 @@ const (
 	forCluster = "Cluster"
 )
 
+// configGet is the right to read one setting, whose value is safe by default.
+const configGet = "+config|get"
+
 // need is a command that the store uses, as it uses it. KEY and CHANNEL stand for the
 // key and the channel of a lock.
 type need struct{ use, rule, command string }
@@ -57,7 +60,7 @@ var needs = []need{
 	{forPlaces, "+hlen", "HLEN KEY"},
 	{forPlaces, "+hdel", "HDEL KEY f"},
 	{forCheck, "+info", "INFO"},
-	{forCheck, "+config|get", "CONFIG GET save"},
+	{forCheck, configGet, "CONFIG GET save"},
 	{forCluster, "+asking", "ASKING"},
 	{forCluster, "+command", "COMMAND"},
 }

@@ -185,8 +185,16 @@ func (s *Stored) Check(ctx context.Context, _ string) (r Report, err error) {
 	if checker, ok := s.store.(interface {
 		Check(ctx context.Context) ([]string, error)
 	}); ok {
-		if r.Unsafe, err = checker.Check(ctx); err != nil {
+		found, err := checker.Check(ctx)
+		if err != nil {
 			return r, err
+		}
+		for _, text := range found {
+			if strings.HasPrefix(text, driver.NotKnown) {
+				r.Notes = append(r.Notes, text)
+			} else {
+				r.Unsafe = append(r.Unsafe, text)
+			}
 		}
 	}
 	var took []time.Duration

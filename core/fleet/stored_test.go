@@ -101,6 +101,30 @@ func TestTheLocksOfAnyStoreAreShown(t *testing.T) {
 	})
 }
 
+// asked is a store with a Check.
+type asked struct {
+	*memstore.Store
+	found []string
+}
+
+func (s asked) Check(context.Context) ([]string, error) { return s.found, nil }
+
+// A role that may not see all sessions is a safe role.
+func TestAFactThatIsNotKnownIsANote(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for text, safe := range map[string]bool{driver.NotKnown + "the sessions": true, "fsync is off": false} {
+			f, err := fleet.On(asked{memstore.New(), []string{text}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			r, err := f.Check(t.Context(), "")
+			if err != nil || r.Safe() != safe || len(r.Unsafe)+len(r.Notes) != 1 {
+				t.Errorf("with %q: %+v, %v; want safe %v and one sentence", text, r, err, safe)
+			}
+		}
+	})
+}
+
 func TestAnOperatorReleasesAGrantOfAnyStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, store, locker := stored(t)

@@ -63,7 +63,7 @@ FROM pg_class c WHERE c.oid = ANY ($1::text::regclass[])`
 //   - a session that only reads, or whose bytea_output not all drivers can read;
 //   - a transaction that has been open for ten seconds, or a standby or slot that keeps old rows: as long
 //     as it does, every version of a row stays, and a look at a lock passes those of the lock. The user
-//     sees the transactions of others with the role pg_read_all_stats; without it, that is a sentence, too.
+//     sees the transactions of others with the role pg_read_all_stats; without it, a sentence begins with [driver.NotKnown].
 //
 // The error matches driver.ErrUnavailable if PostgreSQL does not answer, and for missing tables.
 func (s *Store) Check(ctx context.Context) ([]string, error) {
@@ -153,7 +153,7 @@ func (s state) unsafe() (found []string) {
 	add(s.kept >= manyKept, "a standby with hot_standby_feedback, or a replication slot, keeps the versions of rows of %d transactions: "+
 		"locks that many wait for become slow", s.kept)
 	add(s.vacuum != "on" || s.counts != "on", "autovacuum is %s, and track_counts is %s: tables grow, and locks become slow", s.vacuum, s.counts)
-	add(s.hidden > 0, "the transactions of %d sessions of other users are hidden: GRANT pg_read_all_stats shows them", s.hidden)
+	add(s.hidden > 0, driver.NotKnown+"since when transactions of %d sessions of other users are open; GRANT pg_read_all_stats shows it", s.hidden)
 	add(s.activities != "on", "track_activities is %s: since when transactions are open is not known", s.activities)
 	return found
 }

@@ -36,9 +36,12 @@ func TestCheckSaysWhatIsUnsafe(t *testing.T) {
 			says: []string{"noeviction"},
 		},
 		"no fsync":  {args: []string{"--appendonly", "yes", "--appendfsync", "no"}, says: []string{"appendfsync"}},
-		"a replica": {replicas: 1, says: []string{"Replicas is not set", "min-replicas-to-write"}},
+		"a replica": {args: []string{"--appendonly", "yes"}, replicas: 1, says: []string{"Replicas is not set", "min-replicas-to-write"}},
+		"no persistence with a replica": {
+			args: []string{"--min-replicas-to-write", "1"}, replicas: 1, says: []string{"appendonly is off: a master that restarts", "Replicas is not set"},
+		},
 		"fewer than there are": {
-			args: []string{"--min-replicas-to-write", "1"}, replicas: 2,
+			args: []string{"--appendonly", "yes", "--min-replicas-to-write", "1"}, replicas: 2,
 			opts: []redisstore.Option{redisstore.Replicas(1, time.Second)}, says: []string{"1 of 2"},
 		},
 		"more than there are": {
@@ -76,7 +79,7 @@ func TestCheckThatCannotLookSaysSo(t *testing.T) {
 		t.Errorf("without CONFIG: %q, %v; want the append-only file and the eviction policy", found, err)
 	}
 	w.tell("CONFIG", "SET", "appendonly", "yes", "maxmemory-policy", "noeviction")
-	if found, err = s.Check(t.Context()); err != nil || len(found) != 1 || !strings.Contains(found[0], "appendfsync cannot be read") {
+	if found, err = s.Check(t.Context()); err != nil || len(found) != 1 || !strings.Contains(found[0], ": not known: appendfsync") {
 		t.Errorf("without CONFIG, with an append-only file: %q, %v", found, err)
 	}
 	w.Kill()

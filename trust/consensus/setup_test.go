@@ -125,7 +125,7 @@ func TestARoleOnThePrefixIsEnough(t *testing.T) {
 		denied bool
 	}{{store, false}, {elsewhere, true}} {
 		found, err := part.store.Check(ctx)
-		denied := slices.ContainsFunc(found, func(s string) bool { return strings.Contains(s, "the revisions could not be asked for") })
+		denied := slices.ContainsFunc(found, func(s string) bool { return strings.Contains(s, "not known: the revisions") })
 		if err != nil || denied != part.denied {
 			t.Errorf("Check: %q, %v", found, err)
 		}

@@ -146,7 +146,7 @@ func (r *reaper) reap(key, holders string) (found bool) {
 }
 
 // stop releases the orphans that are due, and ends the schedule. An orphan that is added later is
-// released once, so that a process that ends right after a failed request leaves no lock behind:
+// released once, so that a process that ends right after a failed request leaves no lock:
 // Close waits for these releases.
 func (r *reaper) stop() {
 	r.mu.Lock()

@@ -89,7 +89,7 @@ func (f *Flags) Command(key string, command []string) (*Command, error) {
 	case strings.ContainsRune(key, 0):
 		return nil, errors.New("the key has a zero byte, which no environment can hold")
 	case len(command) == 0:
-		return nil, errors.New("no command behind the key; usage: interlock run KEY [--] COMMAND [ARGS...]")
+		return nil, errors.New("no command after the key; usage: interlock run KEY [--] COMMAND [ARGS...]")
 	case f.shell && len(command) != 1:
 		return nil, fmt.Errorf("-shell takes one string, and got %d: quote the command", len(command))
 	case f.replicas < 0:

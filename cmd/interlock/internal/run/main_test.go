@@ -139,7 +139,7 @@ func wrap(state string, args []string) int {
 		Voice: run.NewVoice(func(line string) { _, _ = fmt.Fprintln(os.Stderr, "interlock:", line) }),
 	})
 	if owner, _, held := store.Holder("k"); held && !strings.HasPrefix(owner, "another-process") {
-		fmt.Fprintln(os.Stderr, "the lock is left behind")
+		fmt.Fprintln(os.Stderr, "the lock is still held")
 		return 1
 	}
 	return status
