@@ -3,15 +3,18 @@ package core_test
 import (
 	"context"
 	"fmt"
-	"log"
 	"log/slog"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/internal/carrier"
 	"github.com/interlock-go/interlock/core/memstore"
 	"github.com/interlock-go/interlock/core/observe"
+	"github.com/interlock-go/interlock/internal/logtest"
 )
 
 // pipe is an observer, and the handler of a log, that writes to a pipe that no process reads.
@@ -34,24 +37,13 @@ func (p *pipe) Enabled(context.Context, slog.Level) bool { p.block(); return tru
 
 func (p *pipe) Handle(context.Context, slog.Record) error { p.block(); return nil }
 
-// logTo has slog.Default write to the pipe until the test ends.
-func (p *pipe) logTo(t *testing.T) {
-	before, out, flags := slog.Default(), log.Writer(), log.Flags()
-	slog.SetDefault(slog.New(p)) // and so the output of package log
-	t.Cleanup(func() {
-		slog.SetDefault(before)
-		log.SetOutput(out)
-		log.SetFlags(flags)
-	})
-}
-
 // An observer that writes to a pipe that no process reads blocked the goroutine that ends
 // leases: contexts went on while other processes had their locks.
 func TestAnObserverThatBlocksKeepsNoLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const lease = 9 * time.Second
 		p := &pipe{full: make(chan struct{})}
-		p.logTo(t)
+		logtest.SetDefault(t, p)
 		hung := time.AfterFunc(time.Hour, func() {
 			t.Error("a release, or the end of a lease, waits for the observer")
 			close(p.full)
@@ -178,5 +170,108 @@ func TestCallsThatAnObserverThatBlocksDoesNotGetAreCounted(t *testing.T) {
 			t.Errorf("%d calls were made after all; want 11", told)
 		}
 		release(t, lease)
+	})
+}
+
+// slowLog is the handler of a log that takes a while for each record.
+type slowLog struct {
+	slog.Handler
+	takes time.Duration
+	lines *atomic.Int32
+}
+
+func (s slowLog) Enabled(context.Context, slog.Level) bool { return true }
+
+func (s slowLog) Handle(context.Context, slog.Record) error {
+	time.Sleep(s.takes)
+	s.lines.Add(1)
+	return nil
+}
+
+// A locker without observer and without OnLost logs each lost lease. It waited for the log on the
+// goroutine that ends leases: with a log of 30 ms, 8 of 12 leases ran on while another process had
+// their locks.
+func TestLeasesEndWhileTheLogIsSlow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const leases = 600
+		lines := new(atomic.Int32)
+		logtest.SetDefault(t, slowLog{slog.DiscardHandler, 30 * time.Millisecond, lines})
+		s := newStore()
+		l := newLocker(t, s, core.Watchdog(9*time.Second))
+		var late atomic.Int32
+		var all []*core.Lease
+		var over sync.WaitGroup
+		for i := range leases {
+			lease := held(t, l, t.Context(), fmt.Sprint(i))
+			all = append(all, lease)
+			over.Go(func() {
+				<-lease.Context().Done()
+				if time.Now().After(lease.Deadline()) {
+					late.Add(1)
+				}
+			})
+		}
+		s.Intercept(always(memstore.Fault{Err: core.ErrUnavailable}))
+		over.Wait()
+		if n := late.Load(); n != 0 {
+			t.Errorf("%d of %d contexts ended after the deadline of their lease; want none, however slow the log is", n, leases)
+		}
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if n := lines.Load(); n != leases {
+			t.Errorf("%d losses were logged; want %d", n, leases)
+		}
+		s.Intercept(nil)
+		for _, lease := range all {
+			wantErr(t, lease.Release(t.Context()), core.ErrLost)
+		}
+	})
+}
+
+// stuck is a context of a user whose values are not to be had any more.
+type stuck struct {
+	context.Context
+	is *atomic.Bool
+}
+
+func (c stuck) Value(key any) any {
+	if _, ours := key.(carrier.Key); ours && c.is.Load() {
+		select {} // as on a mutex that its own code holds
+	}
+	return c.Context.Value(key)
+}
+
+// The report of a loss has the route of the request, which the goroutine that ends leases looked up in
+// the context of the caller.
+func TestAContextWhoseValuesBlockKeepsNoLease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStore()
+		var told losses
+		l := newLocker(t, s, core.Watchdog(9*time.Second), core.OnLost(told.add))
+		var blocks atomic.Bool
+		g := core.Serialize(l, "account/{id}", core.Name("debit"))
+		g.Do(t.Context(), one, func(ctx context.Context) bool {
+			first := held(t, l, stuck{ctx, &blocks}, "a")
+			second := held(t, l, t.Context(), "b")
+			blocks.Store(true)
+			s.Expire("a")
+			s.Expire("b")
+			time.Sleep(4 * time.Second) // until both are renewed
+			synctest.Wait()
+			for _, lease := range []*core.Lease{first, second} {
+				if lease.Context().Err() == nil {
+					t.Errorf("the context of %s goes on after the loss of its lease", lease.Key())
+				}
+			}
+			for _, loss := range told.all() {
+				if want := map[core.Hashed]string{"a": "/accounts/{id}", "b": ""}[loss.Key]; loss.Route != want {
+					t.Errorf("the loss of %s has the route %q; want %q", string(loss.Key), loss.Route, want)
+				}
+			}
+			blocks.Store(false)
+			wantErr(t, first.Release(t.Context()), core.ErrLost)
+			wantErr(t, second.Release(t.Context()), core.ErrLost)
+			return true
+		})
 	})
 }

@@ -1,8 +1,6 @@
 package core
 
 import (
-	"context"
-	"log/slog"
 	"runtime/debug"
 	"time"
 
@@ -51,7 +49,7 @@ func (c *callbacks) told(name string, f func()) {
 			return
 		}
 		if n := c.panics.Count(time.Now()); n > 0 {
-			c.log.Line(context.Background(), slog.LevelError, "interlock: a callback panicked",
+			c.log.Error("interlock: a callback panicked",
 				"callback", name, "panics", n, "panic", p, "stack", string(debug.Stack()))
 		}
 	}()

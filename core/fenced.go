@@ -76,7 +76,7 @@ func newFenced(template string, claim func(context.Context, []Fence) error, opts
 	case c.terms != plain.terms, c.waitSet, c.onLost != nil, o.failOpen, o.check, o.shareReads, o.limit != nil, o.answerFirst:
 		return nil, fmt.Errorf("%w: Fenced takes no lock: accepted options are And, KeyFunc, ContextFunc, Name, ReadBody and AllowUnfenced", ErrConfig)
 	}
-	g := &Guard{fence: &fence{claim, c.guard.unfenced}, lines: logs.Lines{Log: new(logs.Log)}}
+	g := &Guard{fence: &fence{claim, c.guard.unfenced}, lines: logs.Requests{Log: new(logs.Log)}}
 	if err := g.parse(template, &c); err != nil {
 		return nil, err
 	}

@@ -30,7 +30,7 @@ type Guard struct {
 	reads     *config // of requests that only read; nil: as the others
 	templates []*template
 	tracked   bool // an option needs to know the requests
-	lines     logs.Lines
+	lines     logs.Requests
 }
 
 // Serialize makes the [Guard] that runs requests with the same key one after the
@@ -107,7 +107,7 @@ func NewGuard(l *Locker, template string, opts ...GuardOption) (*Guard, error) {
 		return nil, fmt.Errorf("%w: AnswerFirst with Wait(0): a client that asks again at once would be refused for the lock of its own request; "+
 			"let the rule wait", ErrConfig)
 	}
-	g := &Guard{locker: l, lines: logs.Lines{Log: &l.calls.log}}
+	g := &Guard{locker: l, lines: logs.Requests{Log: &l.calls.log}}
 	if c.guard.unfenced {
 		return nil, fmt.Errorf("%w: AllowUnfenced is for Fenced; a rule that takes a lock asks for no token", ErrConfig)
 	}
@@ -132,7 +132,9 @@ func NewGuard(l *Locker, template string, opts ...GuardOption) (*Guard, error) {
 		return nil, err
 	}
 	g.config = c
-	g.tracked = c.onLost != nil || l.base.observer != nil || c.guard.check || c.guard.limit != nil
+	if g.tracked = c.onLost != nil || l.base.observer != nil || c.guard.check || c.guard.limit != nil; g.tracked {
+		tracking.Store(true)
+	}
 	return g, nil
 }
 

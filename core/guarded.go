@@ -38,6 +38,21 @@ func guardedOf(ctx context.Context) *guarded {
 	return v
 }
 
+// tracking is set by the first guard that makes a guarded.
+var tracking atomic.Bool
+
+// noteRequest notes the guarded request of a lease that is being made. A report of a loss
+// needs it, and must not search for it: the values of a context are code of others, which
+// could keep the goroutine that ends leases.
+func (lease *Lease) noteRequest() {
+	if !tracking.Load() {
+		return
+	}
+	if v := guardedOf(lease.parent); v != nil {
+		lease.needMore().request = v
+	}
+}
+
 // Begin notes that the handler begins an answer that cannot be taken back, and reports whether
 // the answer may leave. success says whether it is an answer of success.
 func (v *guarded) Begin(success bool) bool {

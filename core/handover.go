@@ -264,6 +264,7 @@ func (l *Locker) takeOver(ctx context.Context, t *ticket, c *config) (*Lease, er
 		return nil, fmt.Errorf("%w: %q", errTooOld, t.key)
 	}
 	lease := &Lease{config: c, parent: ctx, left: 1}
+	lease.noteRequest()
 	w := &lease.own
 	w.Terms, w.Holder, lease.one[0] = &c.terms, (*holder)(lease), w
 	var start clock.Instant

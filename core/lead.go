@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"math/rand/v2"
 	"time"
 
@@ -76,7 +75,7 @@ func Lead(ctx context.Context, l *Locker, key string, fn func(ctx context.Contex
 		case !errors.Is(err, ErrHeld):
 			// Without a line this process would look like a process that waits for its turn.
 			if n := failures.Count(time.Now()); n > 0 {
-				l.calls.log.Line(ctx, slog.LevelWarn, "interlock: Lead gets no answer from the store, and tries again", "key", key, "tries", n, "error", err)
+				l.calls.log.Warn("interlock: Lead gets no answer from the store, and tries again", "key", key, "tries", n, "error", err)
 			}
 		}
 		pause = min(max(2*pause, minLeadPause), maxLeadPause)

@@ -60,6 +60,7 @@ type more struct {
 	// Unchanged once other goroutines have the lease.
 	observed bool
 	obs      observe.Observation
+	request  *guarded // of the parent; nil: of no guard
 
 	several []*lock.Waiter // of LockAll, sorted by key
 

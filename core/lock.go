@@ -16,6 +16,7 @@ func (l *Locker) lockOne(ctx context.Context, key string, c *config) (*Lease, er
 		return nil, err
 	}
 	lease := &Lease{config: c, parent: ctx}
+	lease.noteRequest()
 	var start, deadline clock.Instant // where they are not needed, the clock is not read
 	if c.terms.Wait > 0 || l.base.observer != nil {
 		if start = l.locks.Clock.Now(); c.terms.Wait > 0 {

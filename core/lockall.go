@@ -27,6 +27,7 @@ func (l *Locker) lockSeveral(ctx context.Context, keys []string, c *config) (*Le
 		deadline = start.Add(c.terms.Wait)
 	}
 	lease := &Lease{config: c, parent: ctx, taking: true}
+	lease.noteRequest()
 	taken := &lease.needMore().several
 	*taken = make([]*lock.Waiter, 0, len(keys))
 	if l.base.observer != nil {

@@ -53,7 +53,7 @@ func New(store Store, opts ...LockerOption) (*Locker, error) {
 	l.locks = lock.NewTable(store, base.turnTime, base.turnCount)
 	l.locks.Hooks.Refused = l.chains.refused
 	l.calls.init()
-	l.locks.Hooks.Log, l.locks.Hooks.Observed = l.calls.log.Logger(), base.observer != nil
+	l.locks.Hooks.Log, l.locks.Hooks.Observed = &l.calls.log, base.observer != nil
 	if !base.unlisted {
 		l.locks.Announce(base.service[0], base.service[1])
 	}

@@ -1,8 +1,6 @@
 package core
 
 import (
-	"context"
-	"log/slog"
 	"time"
 
 	"github.com/interlock-go/interlock/core/internal/lock"
@@ -39,7 +37,8 @@ func (lease *Lease) loss(w *lock.Waiter, reason observe.LossReason, err error) L
 		Key: Hashed(w.Key()), Rule: lease.config.name, Owner: w.Owner(), Token: w.Token(),
 		Held: lease.config.locker.locks.Clock.Now().Sub(w.Since()), Reason: reason, Err: err,
 	}
-	if v := guardedOf(lease.parent); v != nil {
+	if m := lease.more.Load(); m != nil && m.request != nil {
+		v := m.request
 		loss.Route, loss.Principal, loss.Answered = v.route, v.principal, "no"
 		if v.answered.Load() {
 			loss.Answered = "yes"
@@ -56,7 +55,7 @@ func (lease *Lease) tellLost(loss Loss) {
 	case f != nil:
 		c.lost.Put(func() { c.told("OnLost", func() { f(loss) }) })
 	case lease.observation() == nil:
-		c.log.Line(context.Background(), slog.LevelWarn, "interlock: lease lost", "loss", loss)
+		c.log.Warn("interlock: lease lost", "loss", loss)
 	}
 }
 
@@ -84,8 +83,7 @@ func (h *holder) Renewed(w *lock.Waiter, err error, took time.Duration) {
 	}
 }
 
-// lostAtRelease calls OnLost, and returns the loss for the observer. If there is neither, it
-// does not touch the context, because its request may have ended.
+// lostAtRelease calls OnLost, and returns the loss for the observer.
 func (lease *Lease) lostAtRelease(w *lock.Waiter, reason observe.LossReason) *Loss {
 	if lease.config.onLost == nil && lease.config.locker.base.observer == nil {
 		return nil

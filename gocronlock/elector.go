@@ -45,9 +45,9 @@ func (e *elector) run(ctx context.Context, locker *core.Locker, key string) {
 		return nil
 	})
 	if err != nil && ctx.Err() == nil {
+		refusal := fmt.Errorf("%w: %w", ErrNotLeader, err)
+		e.failed.Store(&refusal)
 		slog.ErrorContext(ctx, "interlock: the election of gocron has ended, and this process runs no jobs", "error", err)
-		err = fmt.Errorf("%w: %w", ErrNotLeader, err)
-		e.failed.Store(&err)
 	}
 }
 

@@ -23,7 +23,7 @@ type Option func(*settings)
 type settings struct {
 	prefix  string
 	timeout time.Duration
-	log     *slog.Logger
+	log     *logs.Log
 	err     error
 }
 
@@ -51,7 +51,7 @@ func Timeout(d time.Duration) Option {
 func Logger(l *slog.Logger) Option {
 	return func(s *settings) {
 		if l != nil {
-			s.log = l
+			s.log = logs.To(l)
 		}
 	}
 }
@@ -63,7 +63,7 @@ type Store struct {
 	server  Server
 	names   layout
 	timeout time.Duration
-	log     *slog.Logger
+	log     *logs.Log
 	failing sync.Map     // what fails in the background -> *logs.Throttle
 	trip    atomic.Int64 // how long answers take, in ns; zero before the first
 	trips   clock.Trips  // and how long at the least
@@ -108,7 +108,7 @@ var (
 // New makes a store on a server. It sends nothing. It returns [driver.ErrConfig] if server
 // is nil or an option cannot work. Close the store after the locker.
 func New(server Server, opts ...Option) (*Store, error) {
-	set := settings{prefix: "interlock", timeout: time.Second, log: slog.Default()}
+	set := settings{prefix: "interlock", timeout: time.Second, log: new(logs.Log)}
 	for _, opt := range opts {
 		if opt != nil {
 			opt(&set)
@@ -126,7 +126,7 @@ func New(server Server, opts ...Option) (*Store, error) {
 	rand.Read(id[:]) // never fails (crypto/rand, Go 1.24)
 	host, _ := os.Hostname()
 	s := &Store{
-		server: server, names: layout{set.prefix}, timeout: set.timeout, log: logs.Aside(set.log),
+		server: server, names: layout{set.prefix}, timeout: set.timeout, log: set.log,
 		process: hex.EncodeToString(id[:]), host: fmt.Sprintf("%s/%d", host, os.Getpid()), now: time.Now,
 		holds: map[string]*hold{}, beaten: map[time.Duration]time.Time{}, spent: map[time.Duration]bool{}, passes: map[string]*lane{},
 		waiting: waiting{queues: map[string]*queue{}, beatWatches: map[string]*listening{}, hints: map[string]func(key, owner string){}, takers: map[string]taker{}, calls: map[string]heard{}},

@@ -9,6 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/interlock-go/interlock/core/driver"
+	"github.com/interlock-go/interlock/core/internal/logs"
 	"github.com/interlock-go/interlock/core/internal/rediswire"
 )
 
@@ -64,7 +65,7 @@ func Rate(n int) Option { return func(s *settings) { s.rate = n } }
 // [driver.ErrConfig]: the option or the client cannot work.
 func New(rdb redis.UniversalClient, opts ...Option) (*Fleet, error) {
 	c := rediswire.DefaultConfig()
-	set := settings{prefix: c.Prefix, log: c.Log, rate: 20_000}
+	set := settings{prefix: c.Prefix, log: slog.Default(), rate: 20_000}
 	for _, o := range opts {
 		if o != nil {
 			o(&set)
@@ -73,7 +74,7 @@ func New(rdb redis.UniversalClient, opts ...Option) (*Fleet, error) {
 	if set.rate < scanCount {
 		return nil, fmt.Errorf("%w: Rate(%d): must be at least %d", driver.ErrConfig, set.rate, scanCount)
 	}
-	c.Prefix, c.Log, c.Timeout = set.prefix, set.log, 3*time.Second
+	c.Prefix, c.Log, c.Timeout = set.prefix, logs.To(set.log), 3*time.Second
 	wire, err := rediswire.Open(rdb, c)
 	if err != nil {
 		return nil, err

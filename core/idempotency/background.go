@@ -3,13 +3,13 @@ package idempotency
 import (
 	"context"
 	"errors"
-	"log/slog"
 	"sync"
 	"time"
 
 	"github.com/interlock-go/interlock/core/driver"
 	"github.com/interlock-go/interlock/core/idempotency/record"
 	"github.com/interlock-go/interlock/core/internal/clock"
+	"github.com/interlock-go/interlock/core/internal/logs"
 	"github.com/interlock-go/interlock/core/internal/timers"
 	"github.com/interlock-go/interlock/core/observe"
 )
@@ -35,6 +35,8 @@ type background struct {
 	drain    *drain
 	room     int64        // in bytes, for responses that wait
 	start    func(func()) // runs a try
+	log      *logs.Log
+	failing  logs.Throttle // of tries
 	events   timers.Scheduler[*job]
 
 	mu      sync.Mutex
@@ -61,8 +63,8 @@ type job struct {
 	tried   bool          // due, or being tried
 }
 
-func (b *background) init(store Store, w *watchdog, d *drain, room int64, start func(func())) {
-	b.store, b.watchdog, b.drain, b.room, b.start = store, w, d, room, start
+func (b *background) init(store Store, w *watchdog, d *drain, log *logs.Log, room int64, start func(func())) {
+	b.store, b.watchdog, b.drain, b.log, b.room, b.start = store, w, d, log, room, start
 	b.jobs = make(map[*job]struct{})
 	b.events.Clock, b.events.Go, b.events.Serve = &w.clock, start, b.serve
 }
@@ -152,8 +154,10 @@ func (b *background) serve(batch []*job, now clock.Instant) {
 func (b *background) try(j *job) {
 	err := b.send(j)
 	if err != nil {
-		j.attempt.engine.log(context.Background(), slog.LevelWarn, "interlock: the store of idempotency records fails, "+
-			"so that responses are not stored yet, or keys not freed: the engine tries again", observe.RootCause(err))
+		if n := b.failing.Count(time.Now()); n > 0 {
+			b.log.Warn("interlock: the store of idempotency records fails, so that responses are not stored yet, or keys not freed: "+
+				"the engine tries again", "rule", j.attempt.engine.config.name, "tries", n, "error", observe.RootCause(err))
+		}
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -82,7 +82,7 @@ func (e *Engine) endUnit(ctx context.Context, c *conclusion, unit record.Unit, c
 		}
 		return unitRolledBack
 	}
-	envelope := e.envelope(ctx, c.attempt, c.answer)
+	envelope := e.envelope(c.attempt, c.answer)
 	c.winner, c.err = unit.Commit(context.WithoutCancel(ctx), e.commitRequest(c.attempt, envelope, nil, unitWait))
 	switch {
 	case c.err == nil && c.winner.Stored():
@@ -107,12 +107,13 @@ func (e *Engine) carryOut(ctx context.Context, c *conclusion, p plan, d *observe
 	case store, storeNone:
 		var envelope []byte
 		if p.does == store {
-			envelope = e.envelope(ctx, a, c.answer)
-		} else if c.overflow == brokenOff {
+			envelope = e.envelope(a, c.answer)
+		}
+		reply, err := e.commit(ctx, a, envelope, a.releaseLock)
+		if p.does == storeNone && c.overflow == brokenOff {
 			e.log(ctx, slog.LevelError, "interlock: the handler of an idempotent endpoint broke off a response that it had begun, "+
 				"and retries are told that it is not available", a.broken)
 		}
-		reply, err := e.commit(ctx, a, envelope, a.releaseLock)
 		switch {
 		case err != nil:
 			d.Outcome, d.Err = observe.DecidedPending, err
@@ -127,10 +128,10 @@ func (e *Engine) carryOut(ctx context.Context, c *conclusion, p plan, d *observe
 	case abandonLater:
 		// The claim is given up if the transaction was rolled back, and is found completed if
 		// not. Until then the request is in flight, for this client too.
-		e.log(ctx, slog.LevelWarn, "interlock: it is not known whether the transaction of an idempotent request was committed, "+
-			"and the client is told that the request is in flight", observe.RootCause(c.err))
 		a.section.Leave(ctx)
 		e.background.abandon(a, a.ambiguous)
+		e.log(ctx, slog.LevelWarn, "interlock: it is not known whether the transaction of an idempotent request was committed, "+
+			"and the client is told that the request is in flight", observe.RootCause(c.err))
 		d.Outcome = observe.DecidedReleased
 	case mark:
 		e.markUnknown(ctx, a)
@@ -187,14 +188,14 @@ func (c *conclusion) cause() error {
 }
 
 // envelope encodes an answer for the store.
-func (e *Engine) envelope(ctx context.Context, a *attempt, answer endpoint.Response) []byte {
+func (e *Engine) envelope(a *attempt, answer endpoint.Response) []byte {
 	keep := e.config.storedHeader(a.protocol, answer.Header)
 	if len(a.accept) > 0 {
 		answer = a.noting(answer)
 	}
 	envelope := encode(a.protocol, answer, keep)
 	if e.config.sealing != nil {
-		envelope = e.config.seal(ctx, envelope)
+		envelope = e.config.seal(envelope)
 	}
 	return envelope
 }
@@ -217,10 +218,10 @@ func (e *Engine) commit(ctx context.Context, a *attempt, envelope []byte, releas
 		e.watchdog.decide(a)
 		return reply, nil
 	}
-	e.log(ctx, slog.LevelWarn, "interlock: the store has not confirmed the response to an idempotent request, which is sent all the same: "+
-		"the engine goes on storing it", observe.RootCause(err))
 	req.Release = nil // it was called
 	e.background.commit(a, req)
+	e.log(ctx, slog.LevelWarn, "interlock: the store has not confirmed the response to an idempotent request, which is sent all the same: "+
+		"the engine goes on storing it", observe.RootCause(err))
 	return reply, unavailable(err)
 }
 

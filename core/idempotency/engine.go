@@ -24,7 +24,7 @@ const storeWait = 2 * time.Second
 type Engine struct {
 	*shared
 	config  *config
-	lines   logs.Lines
+	lines   logs.Requests
 	unknown noted // the records that logUnknown has logged
 	nesting nesting
 }
@@ -78,7 +78,7 @@ func New(store Store, opts ...Option) (*Engine, error) {
 	}
 	s := &shared{store: store}
 	s.watchdog.init(store, s.work.Go)
-	s.background.init(store, &s.watchdog, &s.drain, c.backlog, s.work.Go)
+	s.background.init(store, &s.watchdog, &s.drain, &s.log, c.backlog, s.work.Go)
 	return newEngine(s, &c), nil
 }
 
@@ -100,7 +100,7 @@ func newEngine(s *shared, c *config) *Engine {
 			c.observer = c.guard.Observer()
 		}
 	}
-	return &Engine{shared: s, config: c, lines: logs.Lines{Log: &s.log}}
+	return &Engine{shared: s, config: c, lines: logs.Requests{Log: &s.log}}
 }
 
 // Name returns the name of the endpoint; see the option [Name].

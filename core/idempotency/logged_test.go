@@ -5,8 +5,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/interlock-go/interlock/core"
@@ -326,6 +328,43 @@ func TestEachOutcomeThatAHandlerLeavesUnknownIsLogged(t *testing.T) {
 		}
 		if !strings.Contains(logged.String(), "could not serialize access") {
 			w.Errorf("want the cause in the log:\n%s", logged)
+		}
+	})
+}
+
+// clogged is the handler of a log that leads into a pipe that no process reads.
+type clogged struct {
+	slog.Handler
+	read chan struct{} // closed: the pipe is read again
+}
+
+func (c clogged) Enabled(context.Context, slog.Level) bool { <-c.read; return true }
+
+// A request that left no answer waited for ever for the log, and kept the lock around it.
+func TestALogThatBlocksKeepsNoRequestAndNoRecord(t *testing.T) {
+	inBubble(t, func(w *world) {
+		pipe := clogged{slog.DiscardHandler, make(chan struct{})}
+		logtest.SetDefault(w.T, pipe)
+		hung := time.AfterFunc(time.Hour, func() {
+			w.Error("a request waits for the log")
+			close(pipe.read)
+		})
+		crashed(w.store, "unknown")
+		e, n := w.engine(idempotency.Name("pay")), 0
+		begin := time.Now()
+		w.want(serve(w.Context(), e, post("unknown"), answers(200, &n)), "idempotency-outcome-unknown")
+		w.fails(memstore.Commit, errDenied)
+		w.want(serve(w.Context(), e, post("k"), answers(200, &n)), "200 run 1")
+		if took := time.Since(begin); took > time.Second {
+			w.Errorf("two requests took %v; want a short time, while the log blocks", took)
+		}
+		time.Sleep(time.Second) // the first tries in the background fail
+		w.store.Intercept(nil)
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		w.want(serve(w.Context(), e, post("k"), answers(200, &n)), "replay 200 run 1")
+		if hung.Stop() {
+			close(pipe.read)
 		}
 	})
 }

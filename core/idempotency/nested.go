@@ -104,7 +104,7 @@ type nesting struct{ twice, shared atomic.Bool }
 // warnTwice says once that an endpoint has the middleware twice.
 func (e *Engine) warnTwice(ctx context.Context) {
 	if e.nesting.twice.CompareAndSwap(false, true) {
-		e.shared.log.Line(ctx, slog.LevelWarn, "interlock: a request passes the idempotency middleware twice, on a group and on a route "+
+		e.lines.Line(ctx, slog.LevelWarn, "interlock: a request passes the idempotency middleware twice, on a group and on a route "+
 			"for one; the inner one lets the request through, and its options do not count, except Under: remove one of the two",
 			"rule", e.config.name)
 	}
@@ -114,7 +114,7 @@ func (e *Engine) warnTwice(ctx context.Context) {
 // in.
 func (e *Engine) warnShared(ctx context.Context, enclosing *attempt, state record.State) {
 	if enclosing != nil && (state == record.StateInFlight || state == record.StateMismatch) && e.nesting.shared.CompareAndSwap(false, true) {
-		e.shared.log.Line(ctx, slog.LevelWarn, "interlock: an idempotent request makes another one with the same key, and both keep their records "+
+		e.lines.Line(ctx, slog.LevelWarn, "interlock: an idempotent request makes another one with the same key, and both keep their records "+
 			"in one place, so the inner one is refused: give the engine of each service its name (idempotency.Service)",
 			"rule", e.config.name, "outer", enclosing.engine.config.name)
 	}

@@ -51,7 +51,7 @@ func (e *Engine) ResolveRecord(ctx context.Context, id string, found admin.Resol
 		if err := checkAnswer(protocol, answer, c.maxResponse); err != nil {
 			return err
 		}
-		req.Response = c.seal(ctx, encode(protocol, *answer, c.storedHeader(protocol, answer.Header)))
+		req.Response = c.seal(encode(protocol, *answer, c.storedHeader(protocol, answer.Header)))
 		if req.Response == nil {
 			return fmt.Errorf("interlock: resolving a record: %w", errSeal)
 		}

@@ -106,9 +106,8 @@ func (e *Engine) logUnknown(ctx context.Context, id string, err error, last bool
 	if !e.unknown.first(id) {
 		return
 	}
-	slog.LogAttrs(ctx, slog.LevelError, "interlock: the outcome of an idempotent request is not known, and it is not carried out again",
-		slog.String("rule", e.config.name), slog.String("record", id), slog.String("downstream_key", ident.Downstream(id, nil)),
-		slog.Any("error", err))
+	e.lines.Line(ctx, slog.LevelError, "interlock: the outcome of an idempotent request is not known, and it is not carried out again",
+		"rule", e.config.name, "record", id, "downstream_key", ident.Downstream(id, nil), "error", err)
 }
 
 // noted are records that were logged. The zero value is empty. It is safe for concurrent use.
@@ -134,7 +133,8 @@ func (n *noted) first(id string) bool {
 	return true
 }
 
-// log writes a line about a request, at most once a minute for a text.
+// log writes a line about a request, at most once a minute for a text. It is for the
+// goroutine of the request: it may wait until the line is written.
 func (e *Engine) log(ctx context.Context, level slog.Level, text string, err error) {
 	e.lines.Add(ctx, level, text, e.config.name, err)
 }

@@ -1,10 +1,9 @@
 package idempotency
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"log/slog"
+	"time"
 
 	"github.com/interlock-go/interlock/core/idempotency/endpoint"
 	"github.com/interlock-go/interlock/core/internal/logs"
@@ -39,7 +38,7 @@ func Seal(seal, open func([]byte) ([]byte, error)) Option {
 			c.fail("Seal: neither function may be nil")
 			return
 		}
-		c.sealing = &sealing{seal: seal, open: open, failures: logs.Lines{Log: new(logs.Log)}}
+		c.sealing = &sealing{seal: seal, open: open}
 	}
 }
 
@@ -53,19 +52,22 @@ var (
 
 type sealing struct {
 	seal, open func([]byte) ([]byte, error)
-	failures   logs.Lines // of seal; a failure of open is a refusal
+	log        logs.Log
+	failing    logs.Throttle // of seal; a failure of open is a refusal
 }
 
 // seal seals an envelope, if there is one and the engine seals. It returns nil if
 // that fails: an envelope is never stored in plain text then.
-func (c *config) seal(ctx context.Context, envelope []byte) []byte {
+func (c *config) seal(envelope []byte) []byte {
 	s := c.sealing
 	if s == nil || envelope == nil {
 		return envelope
 	}
 	sealed, err := call(s.seal, envelope)
 	if err != nil {
-		s.failures.Add(ctx, slog.LevelError, "interlock: a response could not be sealed and is not stored", c.name, err)
+		if n := s.failing.Count(time.Now()); n > 0 { // the claim is not yet decided: no wait for the log
+			s.log.Error("interlock: a response could not be sealed and is not stored", "rule", c.name, "requests", n, "error", err)
+		}
 		return nil
 	}
 	return append(append(make([]byte, 0, 1+len(sealed)), sealedVersion), sealed...)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/interlock-go/interlock/core/driver"
 	"github.com/interlock-go/interlock/core/internal/clock"
+	"github.com/interlock-go/interlock/core/internal/logs"
 )
 
 // Option configures a [Store]. Options do not change after [New]. An Option that is nil
@@ -28,11 +29,11 @@ type settings struct {
 	listener  Listener
 	sweep     time.Duration
 	keep      time.Duration
-	log       *slog.Logger
+	log       *logs.Log
 }
 
 func defaults() settings {
-	return settings{prefix: "interlock_", timeout: time.Second, sweep: time.Minute, keep: time.Hour, log: slog.Default()}
+	return settings{prefix: "interlock_", timeout: time.Second, sweep: time.Minute, keep: time.Hour, log: new(logs.Log)}
 }
 
 // longest is the longest duration of an option: PostgreSQL counts timeouts in 31 bits of
@@ -134,7 +135,7 @@ func Timeout(d time.Duration) Option {
 func Logger(l *slog.Logger) Option {
 	return func(s *settings) {
 		if l != nil {
-			s.log = l
+			s.log = logs.To(l)
 		}
 	}
 }

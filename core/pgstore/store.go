@@ -78,7 +78,6 @@ func New(db *sql.DB, opts ...Option) (*Store, error) {
 	if set.records == nil {
 		set.records = db
 	}
-	set.log = logs.Aside(set.log)
 	s := &Store{settings: set, db: db}
 	s.fences.Name = set.schema + set.prefix + "fence"
 	if set.listener != nil {

@@ -35,7 +35,7 @@ const (
 // is the mark of the run that is known when the answer has come.
 type admission struct {
 	names      []string
-	log        *slog.Logger
+	log        *logs.Log
 	maxTTL     time.Duration
 	durable    bool
 	complaints []logs.Throttle // about marks that cannot be written

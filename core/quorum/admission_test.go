@@ -1,7 +1,6 @@
 package quorum
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -13,7 +12,9 @@ import (
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/driver"
 	"github.com/interlock-go/interlock/core/internal/clock"
+	"github.com/interlock-go/interlock/core/internal/logs"
 	"github.com/interlock-go/interlock/core/internal/rediswire"
+	"github.com/interlock-go/interlock/internal/logtest"
 )
 
 // takes acquires a lock for an owner as soon as that is possible, and returns how long it
@@ -119,9 +120,9 @@ func TestAFirstStartGrantsAfterTheLongestLease(t *testing.T) {
 // FLUSHALL is no restart: the server has the same run id, and goes on answering.
 func TestANodeThatLosesItsDataWhileItRunsHasNoVote(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, nodes []*fakeNode) {
-		var said bytes.Buffer
+		var said logtest.Log
 		holder, other := storeOn(t, nodes), storeOn(t, nodes)
-		holder.admission.log = slog.New(slog.NewTextHandler(&said, nil))
+		holder.admission.log = logs.To(said.Logger())
 		begin := time.Now()
 		req := ask("a")
 		req.TTL = longest
@@ -149,6 +150,7 @@ func TestANodeThatLosesItsDataWhileItRunsHasNoVote(t *testing.T) {
 		wantOut(t, other, 1)
 		time.Sleep(longest / 2)
 		wantOut(t, other, 0)
+		synctest.Wait()
 		synctest.Wait()
 		if n := strings.Count(said.String(), "lost its data while it ran"); n != 2 {
 			t.Errorf("the log says %d times that a node lost its data, want once for each:\n%s", n, said.String())
@@ -236,7 +238,7 @@ func TestWhoMayVote(t *testing.T) {
 			return rediswire.Identity{RunID: run, Mark: mark, Asked: time.Now()}
 		}
 		fresh := func(durable bool) *admission {
-			return newAdmission([]string{"a", "b", "c"}, &settings{maxTTL: lease, durable: durable, log: slog.New(slog.DiscardHandler)})
+			return newAdmission([]string{"a", "b", "c"}, &settings{maxTTL: lease, durable: durable, log: logs.To(slog.New(slog.DiscardHandler))})
 		}
 		want := func(m *admission, i int, kind error) {
 			t.Helper()
@@ -305,8 +307,8 @@ func TestWhoMayVote(t *testing.T) {
 // A lease may be as long as the greatest MaxTTL of all processes.
 func TestADifferentMaxTTLIsReported(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, nodes []*fakeNode) {
-		var said bytes.Buffer
-		set := &settings{log: slog.New(slog.NewTextHandler(&said, nil)), maxTTL: longest / 2}
+		var said logtest.Log
+		set := &settings{log: logs.To(said.Logger()), maxTTL: longest / 2}
 		s := newStore([]string{"node0", "node1", "node2"}, set)
 		defer s.Close()
 		for i, f := range nodes {
@@ -316,6 +318,7 @@ func TestADifferentMaxTTLIsReported(t *testing.T) {
 		if all := strings.Join(found, "\n"); err != nil || strings.Count(all, "MaxTTL 1m0s") != 3 {
 			t.Errorf("Check: %q, %v", found, err)
 		}
+		synctest.Wait()
 		if n := strings.Count(said.String(), "different values of MaxTTL"); n != 3 {
 			t.Errorf("the log says it %d times for three nodes:\n%s", n, said.String())
 		}

@@ -1,11 +1,13 @@
 package quorum
 
 import (
-	"bytes"
-	"log/slog"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
+
+	"github.com/interlock-go/interlock/core/internal/logs"
+	"github.com/interlock-go/interlock/internal/logtest"
 )
 
 // The clock of a node of three lags, and a process that has just begun reaches that node
@@ -103,9 +105,9 @@ func TestCheckComparesTheClocksOfTheNodes(t *testing.T) {
 				for i, f := range nodes {
 					f.ahead, f.latency = c.ahead[i], time.Millisecond
 				}
-				var said bytes.Buffer
+				var said logtest.Log
 				s := newcomer(t, nodes)
-				s.admission.log = slog.New(slog.NewTextHandler(&said, nil))
+				s.admission.log = logs.To(said.Logger())
 				found, err := s.Check(t.Context())
 				if err != nil || len(found) != len(c.want) {
 					t.Fatalf("found %q, %v", found, err)
@@ -119,6 +121,7 @@ func TestCheckComparesTheClocksOfTheNodes(t *testing.T) {
 				if err := s.Close(); err != nil {
 					t.Error(err)
 				}
+				synctest.Wait()
 				if n := strings.Count(said.String(), "its clock is"); n != 2*len(c.want) {
 					t.Errorf("the log says it %d times, want once a minute for each of %d nodes:\n%s", n, len(c.want), said.String())
 				}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/rand"
 	"fmt"
-	"io"
 	"log/slog"
 	"slices"
 	"strings"
@@ -15,6 +14,7 @@ import (
 
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/driver"
+	"github.com/interlock-go/interlock/core/internal/logs"
 	"github.com/interlock-go/interlock/core/internal/rediswire"
 )
 
@@ -440,7 +440,7 @@ func newcomer(tb testing.TB, nodes []*fakeNode) *Store {
 	for i := range names {
 		names[i] = fmt.Sprint("node", i)
 	}
-	s := newStore(names, &settings{log: slog.New(slog.NewTextHandler(io.Discard, nil)), maxTTL: longest})
+	s := newStore(names, &settings{log: logs.To(slog.New(slog.DiscardHandler)), maxTTL: longest})
 	for i, f := range nodes {
 		s.nodes[i].server = &fakeWire{fakeNode: f, store: s, index: i}
 	}

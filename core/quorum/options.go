@@ -7,6 +7,7 @@ import (
 
 	"github.com/interlock-go/interlock/core/driver"
 	"github.com/interlock-go/interlock/core/internal/clock"
+	"github.com/interlock-go/interlock/core/internal/logs"
 	"github.com/interlock-go/interlock/core/internal/rediswire"
 )
 
@@ -15,7 +16,7 @@ type Option func(*settings)
 
 type settings struct {
 	node    rediswire.Config
-	log     *slog.Logger
+	log     *logs.Log
 	timeout time.Duration
 	maxTTL  time.Duration
 	durable bool
@@ -41,7 +42,7 @@ func Prefix(p string) Option {
 func Logger(l *slog.Logger) Option {
 	return func(s *settings) {
 		if l != nil {
-			s.log = l
+			s.log = logs.To(l)
 		}
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"log/slog"
 	"math"
 	"slices"
 	"sync"
@@ -76,7 +75,7 @@ type Store struct {
 // server. The store sees it at the first connection: the second address then has no
 // vote, and Check reports it. New ignores an [Option] that is nil.
 func New(nodes []redis.UniversalClient, opts ...Option) (*Store, error) {
-	set := settings{node: rediswire.DefaultConfig(), log: slog.Default(), maxTTL: defaultMaxTTL}
+	set := settings{node: rediswire.DefaultConfig(), log: new(logs.Log), maxTTL: defaultMaxTTL}
 	for _, o := range opts {
 		if o != nil {
 			o(&set)
@@ -106,7 +105,6 @@ func New(nodes []redis.UniversalClient, opts ...Option) (*Store, error) {
 				driver.ErrConfig, j, i, names[i])
 		}
 	}
-	set.log = logs.Aside(set.log)
 	s := newStore(names, &set)
 	timeout := mostBudget
 	if set.timeout > 0 {

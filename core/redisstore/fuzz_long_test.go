@@ -16,6 +16,7 @@ import (
 
 	"github.com/interlock-go/interlock/core/driver"
 	"github.com/interlock-go/interlock/core/idempotency/record"
+	"github.com/interlock-go/interlock/core/internal/logs"
 	"github.com/interlock-go/interlock/core/internal/rediswire"
 	"github.com/interlock-go/interlock/core/redisstore"
 )
@@ -241,7 +242,7 @@ func FuzzVotes(f *testing.F) {
 		before := runtime.NumGoroutine()
 		rdb := srv.client(t, 2)
 		set := rediswire.DefaultConfig()
-		set.Timeout, set.Log = 10*time.Millisecond, quiet
+		set.Timeout, set.Log = 10*time.Millisecond, logs.To(quiet)
 		node, err := rediswire.NewNode(rdb, func(rediswire.Identity) error { return nil }, set)
 		if err != nil {
 			t.Fatal(err)

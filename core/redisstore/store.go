@@ -9,6 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/interlock-go/interlock/core/driver"
+	"github.com/interlock-go/interlock/core/internal/logs"
 	"github.com/interlock-go/interlock/core/internal/rediswire"
 )
 
@@ -42,7 +43,7 @@ func Prefix(p string) Option {
 func Logger(l *slog.Logger) Option {
 	return func(s *settings) {
 		if l != nil {
-			s.Log = l
+			s.Log = logs.To(l)
 		}
 	}
 }

@@ -1,9 +1,7 @@
 package redisstore_test
 
 import (
-	"bytes"
 	"errors"
-	"log/slog"
 	"math"
 	"net"
 	"os"
@@ -12,6 +10,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -20,6 +19,7 @@ import (
 	"github.com/interlock-go/interlock/core/driver"
 	"github.com/interlock-go/interlock/core/reason"
 	"github.com/interlock-go/interlock/core/redisstore"
+	"github.com/interlock-go/interlock/internal/logtest"
 )
 
 func TestConstructorRefusesWhatCannotKeepALock(t *testing.T) {
@@ -69,14 +69,17 @@ func TestDefaultClientIsWarnedAboutNothingAndABadOneOnce(t *testing.T) {
 		"endless":       {redis.NewClient(&redis.Options{Addr: addrs[0], ReadTimeout: -1}), []string{"ReadTimeout"}},
 		"replica reads": {redis.NewClusterClient(&redis.ClusterOptions{Addrs: addrs, ReadOnly: true, ReadTimeout: time.Minute}), []string{"ReadOnly", "ReadTimeout"}},
 	} {
-		var logged bytes.Buffer
-		for range 3 {
-			store, err := redisstore.New(c.client, redisstore.Logger(slog.New(slog.NewTextHandler(&logged, nil))))
-			if err != nil {
-				t.Fatal(err)
+		var logged logtest.Log
+		synctest.Test(t, func(t *testing.T) {
+			for range 3 {
+				store, err := redisstore.New(c.client, redisstore.Logger(logged.Logger()))
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer store.Close()
 			}
-			defer store.Close()
-		}
+			synctest.Wait()
+		})
 		defer c.client.Close()
 		text := logged.String()
 		if lines := strings.Count(text, "\n"); lines != min(len(c.want), 1) {

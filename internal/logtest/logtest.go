@@ -3,6 +3,7 @@ package logtest
 
 import (
 	"bytes"
+	"log"
 	"log/slog"
 	"strings"
 	"sync"
@@ -36,10 +37,19 @@ func (l *Log) Logger() *slog.Logger { return slog.New(slog.NewTextHandler(l, nil
 // Default returns a Log of the output of [slog.Default] until the test ends.
 func Default(t testing.TB) *Log {
 	l := new(Log)
-	before := slog.Default()
-	slog.SetDefault(l.Logger())
-	t.Cleanup(func() { slog.SetDefault(before) })
+	SetDefault(t, l.Logger().Handler())
 	return l
+}
+
+// SetDefault has [slog.Default] write to a handler until the test ends.
+func SetDefault(t testing.TB, h slog.Handler) {
+	before, out, flags := slog.Default(), log.Writer(), log.Flags()
+	slog.SetDefault(slog.New(h)) // and so the output of package log
+	t.Cleanup(func() {
+		slog.SetDefault(before)
+		log.SetOutput(out)
+		log.SetFlags(flags)
+	})
 }
 
 // Count returns how many times the log says something.

@@ -27,7 +27,7 @@ var errUnscoped = fmt.Errorf("%w: the function has no principal: Scoped gives it
 	"and an engine with Global needs none", core.ErrKey)
 
 // unencodable are the lines about results that cannot be encoded.
-var unencodable = logs.Lines{Log: new(logs.Log)}
+var unencodable = logs.Requests{Log: new(logs.Log)}
 
 // function is the [endpoint.Call] of a function: one call of [Do].
 type function struct {

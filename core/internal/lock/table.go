@@ -3,7 +3,6 @@ package lock
 import (
 	"context"
 	"hash/maphash"
-	"log/slog"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -46,8 +45,7 @@ type Table struct {
 type Hooks struct {
 	// Observed says to tell holders of renewals.
 	Observed bool
-	// Log writes lines, and never waits for that.
-	Log *slog.Logger
+	Log      *logs.Log
 	// Refused, unless nil, is called when the store has refused a request of a kind, since
 	// owners hold the lock (a list with commas). It does not block.
 	Refused func(key string, kind driver.Kind, owners string)
@@ -119,7 +117,7 @@ type shard struct {
 // after turnTime, or turnCount grants, if other processes wait.
 func NewTable(on driver.Store, turnTime time.Duration, turnCount int) *Table {
 	t := &Table{
-		Clock: clock.New(), ID: ident.New(), Hooks: Hooks{Log: new(logs.Log).Logger()},
+		Clock: clock.New(), ID: ident.New(), Hooks: Hooks{Log: new(logs.Log)},
 		store: store{Store: on}, pace: pace{turnTime, turnCount}, keys: keys{seed: maphash.MakeSeed()},
 	}
 	for i := range t.keys.shards {

@@ -27,11 +27,12 @@ func TestALogThatBlocksKeepsNoCallerAndSaysLaterWhatIsMissing(t *testing.T) {
 		defer slog.SetDefault(before)
 		slog.SetDefault(slog.New(behind))
 		var log Log
-		store := Aside(slog.Default()).With("node", "a")
+		requests := Requests{Log: &log}
+		store := To(slog.Default()).With("node", "a")
 		begin := time.Now()
 		for range 2000 {
-			log.Logger().Info("of the locker")
-			log.Line(t.Context(), slog.LevelWarn, "of a request")
+			log.Info("of the locker")
+			requests.Line(t.Context(), slog.LevelWarn, "of a request")
 			store.Warn("of a store")
 		}
 		if took := time.Since(begin); took != lineWait {
@@ -43,13 +44,29 @@ func TestALogThatBlocksKeepsNoCallerAndSaysLaterWhatIsMissing(t *testing.T) {
 		}
 		close(behind.open)
 		synctest.Wait()
-		log.Logger().Info("the last")
+		log.Info("the last")
 		synctest.Wait()
 		if n := int64(text.Count("of the locker") + text.Count("of a request")); n != 4000-missing {
 			t.Errorf("%d lines were written, and %d dropped; want 4000 together", n, missing)
 		}
 		if got := text.String(); !strings.Contains(got, "lines_dropped=") || !strings.Contains(got, `msg="of a store" node=a`) {
 			t.Errorf("the log does not say that lines are missing, or has lost an attribute:\n%.2000s", got)
+		}
+	})
+}
+
+func TestALineNamesItsPlaceInTheSource(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		text := new(logtest.Log)
+		log := To(slog.New(slog.NewTextHandler(text, &slog.HandlerOptions{AddSource: true})))
+		log.Warn("of the locker")
+		requests := Requests{Log: log}
+		requests.Line(t.Context(), slog.LevelWarn, "of a request")
+		synctest.Wait()
+		for _, line := range strings.Split(strings.TrimSpace(text.String()), "\n") {
+			if !strings.Contains(line, "log_test.go:") {
+				t.Errorf("logged %q; want the line of this test as its source", line)
+			}
 		}
 	})
 }

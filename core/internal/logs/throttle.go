@@ -3,8 +3,6 @@
 package logs
 
 import (
-	"context"
-	"log/slog"
 	"sync"
 	"time"
 )
@@ -37,30 +35,8 @@ func (t *Throttle) Count(now time.Time) int {
 
 // Warn counts a failure of work in the background, and writes a warning to a log unless there was one in
 // the last minute. The warning has the error, and how many failures it reports.
-func (t *Throttle) Warn(log *slog.Logger, text string, err error) {
+func (t *Throttle) Warn(log *Log, text string, err error) {
 	if n := t.Count(time.Now()); n > 0 {
 		log.Warn(text, "error", err, "times", n)
-	}
-}
-
-// Lines are the lines about the requests of one rule. Each text has a separate
-// [Throttle], so that no condition hides another one. Lines are safe for concurrent
-// use.
-type Lines struct {
-	Log *Log // where they are written; set before the first call
-
-	throttles sync.Map // text -> *Throttle
-}
-
-// Add counts a request, and writes a line to [slog.Default] unless there was a line with
-// the same text in the last minute. The line has the name of the rule, how many requests it
-// reports, and the cause of the last one. The text is a constant.
-func (l *Lines) Add(ctx context.Context, level slog.Level, text, rule string, cause any) {
-	t, ok := l.throttles.Load(text)
-	if !ok {
-		t, _ = l.throttles.LoadOrStore(text, new(Throttle))
-	}
-	if n := t.(*Throttle).Count(time.Now()); n > 0 {
-		l.Log.Line(ctx, level, text, "rule", rule, "requests", n, "error", cause)
 	}
 }

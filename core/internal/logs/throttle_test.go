@@ -30,7 +30,7 @@ func TestALineDoesNotHideALineWithAnotherText(t *testing.T) {
 		old := slog.Default()
 		slog.SetDefault(slog.New(slog.NewTextHandler(&text, nil)))
 		defer slog.SetDefault(old)
-		lines := Lines{Log: new(Log)}
+		lines := Requests{Log: new(Log)}
 		for range 3 {
 			lines.Add(t.Context(), slog.LevelWarn, "down", "debit", errors.New("refused"))
 			lines.Add(t.Context(), slog.LevelError, "wrong", "debit", "no key")

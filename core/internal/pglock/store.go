@@ -3,7 +3,6 @@ package pglock
 import (
 	"context"
 	"database/sql"
-	"log/slog"
 	"sync"
 	"time"
 
@@ -47,7 +46,7 @@ type Config struct {
 	// one second.
 	Timeout time.Duration
 	// Log gets warnings; the default is [slog.Default].
-	Log *slog.Logger
+	Log *logs.Log
 	// Listen, unless nil, hears the releases of other processes. All processes that use
 	// the table should have one, or none. It may hear other messages as well: the store
 	// takes no notice of them if they begin with a word that is neither a hash nor "proof" or "wanted".
@@ -72,7 +71,9 @@ func (c Config) withDefaults() Config {
 	if c.Timeout <= 0 {
 		c.Timeout = defaultTimeout
 	}
-	c.Log = logs.Aside(c.Log)
+	if c.Log == nil {
+		c.Log = new(logs.Log)
+	}
 	if c.Keep <= 0 {
 		c.Keep = defaultKeep
 	}

@@ -4,13 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/interlock-go/interlock/core/internal/logs"
 )
 
 const (
@@ -46,7 +47,7 @@ type masters struct {
 //   - Connections to a server that is no longer the master are closed, also those for
 //     subscriptions.
 type dialer struct {
-	log     *slog.Logger
+	log     *logs.Log
 	timeout time.Duration
 	follow  follow // zero unless the user's client asks for the master
 
@@ -65,7 +66,7 @@ type dialer struct {
 }
 
 // newDialer makes a dialer for connections with the given DialTimeout.
-func newDialer(log *slog.Logger, dialTimeout, timeout time.Duration) *dialer {
+func newDialer(log *logs.Log, dialTimeout, timeout time.Duration) *dialer {
 	if dialTimeout > 0 {
 		timeout = min(timeout, dialTimeout)
 	}

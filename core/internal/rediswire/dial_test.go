@@ -5,7 +5,6 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"net"
 	"strings"
@@ -17,6 +16,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/interlock-go/interlock/core/driver"
+	"github.com/interlock-go/interlock/core/internal/logs"
 	"github.com/interlock-go/interlock/internal/redistest"
 )
 
@@ -304,7 +304,7 @@ func TestAClosedSentinelClientIsNamedAsTheCause(t *testing.T) {
 		t.Errorf("Acquire: %v", err)
 	}
 }
-func newQuiet() *slog.Logger { return slog.New(slog.NewTextHandler(io.Discard, nil)) }
+func newQuiet() *logs.Log { return logs.To(slog.New(slog.DiscardHandler)) }
 
 // failoverOf returns what NewFailoverClient does, with one server after another for
 // a master and no sentinel to ask.

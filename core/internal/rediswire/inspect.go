@@ -1,11 +1,12 @@
 package rediswire
 
 import (
-	"log/slog"
 	"strings"
 	"sync"
 	"time"
 	"weak"
+
+	"github.com/interlock-go/interlock/core/internal/logs"
 )
 
 // longRead is the least ReadTimeout with a warning: a third of the default lease.
@@ -19,7 +20,7 @@ var inspected sync.Map
 // and do not suit handlers under a lock. The store's own connections do not take them
 // over. Defaults of go-redis are no reason: the doc of New has the best values for
 // handlers.
-func inspect[C any](log *slog.Logger, client *C, readTimeout time.Duration, replicaReads bool) {
+func inspect[C any](log *logs.Log, client *C, readTimeout time.Duration, replicaReads bool) {
 	var change []string
 	if replicaReads {
 		change = append(change, "set ReadOnly, RouteByLatency and RouteRandomly to false: "+

@@ -15,6 +15,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/interlock-go/interlock/core/driver"
+	"github.com/interlock-go/interlock/core/internal/logs"
 	"github.com/interlock-go/interlock/internal/logtest"
 	"github.com/interlock-go/interlock/internal/redistest"
 )
@@ -119,7 +120,7 @@ func TestAWithdrawalThatMayNotBeAnnouncedIsDone(t *testing.T) {
 	quiet := func(o *redis.Options) { o.Username, o.Password = "quiet", "p" }
 	v := voterOf(t, srv.Client(t, patiently, quiet), "votes", func(Identity) error { return nil })
 	var log logtest.Log
-	v.store.log = log.Logger()
+	v.store.log = logs.To(log.Logger())
 	for token := range int64(2) {
 		v.vote("a", 1000+token)
 		if vote, err := v.propose(Proposal{Owner: "b", Token: 2000, Waiter: "b"}); err != nil || !vote.Listed {
@@ -129,6 +130,13 @@ func TestAWithdrawalThatMayNotBeAnnouncedIsDone(t *testing.T) {
 			t.Errorf("a withdrawal: %v", err)
 		}
 	}
+	v.store.log.Warn("the last line") // lines are written in their order, on another goroutine
+	redistest.Eventually(t, time.Minute, func(context.Context) error {
+		if log.Count("the last line") == 0 {
+			return errors.New("the last line is not written")
+		}
+		return nil
+	})
 	if n := log.Count("refused to announce"); n != 1 {
 		t.Errorf("the log says %d times that announcements are refused; want once", n)
 	}

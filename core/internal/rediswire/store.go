@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -22,7 +21,7 @@ import (
 // use. [Open] makes one.
 type Store struct {
 	names    names
-	log      *slog.Logger
+	log      *logs.Log
 	announce announcements
 	ack      ack
 
@@ -45,7 +44,7 @@ type Config struct {
 	// Prefix begins the names of all keys and channels.
 	Prefix string
 	// Log gets warnings.
-	Log *slog.Logger
+	Log *logs.Log
 	// Timeout bounds a try of a request.
 	Timeout time.Duration
 	// Replicas is how many replicas must acknowledge a lock; zero is none. They
@@ -68,7 +67,7 @@ type Config struct {
 
 // DefaultConfig returns the defaults.
 func DefaultConfig() Config {
-	return Config{Prefix: "interlock", Log: slog.Default(), Timeout: time.Second}
+	return Config{Prefix: "interlock", Timeout: time.Second}
 }
 
 // check returns an error for a value that cannot work.
@@ -95,8 +94,9 @@ func Open(rdb redis.UniversalClient, set Config) (*Store, error) {
 	if err := set.check(); err != nil {
 		return nil, err
 	}
-	advice := set.Log // the caller reads it when it has the store, which has no lease yet
-	set.Log = logs.Aside(set.Log)
+	if set.Log == nil {
+		set.Log = new(logs.Log)
+	}
 	s := &Store{names: namesOf(set.Prefix, 0), log: set.Log, ack: ack{set.Replicas, set.Within}}
 	s.announce.plain = plainPublish
 	s.requests = route{
@@ -117,7 +117,7 @@ func Open(rdb redis.UniversalClient, set Config) (*Store, error) {
 		o := *c.Options()
 		s.names = namesOf(set.Prefix, o.DB)
 		s.announce.plain += s.names.db
-		inspect(advice, c, o.ReadTimeout, false)
+		inspect(set.Log, c, o.ReadTimeout, false)
 		o.OnConnect = then(o.OnConnect, s.introduce)
 		if set.greet != nil {
 			o.OnConnect = then(o.OnConnect, set.greet)
@@ -135,7 +135,7 @@ func Open(rdb redis.UniversalClient, set Config) (*Store, error) {
 			return nil, errNil
 		}
 		o := *c.Options()
-		inspect(advice, c, o.ReadTimeout, o.ReadOnly || o.RouteByLatency || o.RouteRandomly)
+		inspect(set.Log, c, o.ReadTimeout, o.ReadOnly || o.RouteByLatency || o.RouteRandomly)
 		o.OnConnect = then(o.OnConnect, s.introduce)
 		s.dialer = newDialer(set.Log, o.DialTimeout, timeout)
 		last := loading(scripts, nil)

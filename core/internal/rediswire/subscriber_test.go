@@ -12,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/interlock-go/interlock/core/driver"
+	"github.com/interlock-go/interlock/core/internal/logs"
 	"github.com/interlock-go/interlock/internal/logtest"
 	"github.com/interlock-go/interlock/internal/redistest"
 )
@@ -28,7 +29,7 @@ func TestContendedKeysAreForgottenWithoutTheRightToSubscribe(t *testing.T) {
 	}
 	var log logtest.Log
 	rdb := srv.Client(t, func(o *redis.Options) { o.Username, o.Password = "app", "p" })
-	s := open(t, rdb, func(set *Config) { set.Log = log.Logger() })
+	s := open(t, rdb, func(set *Config) { set.Log = logs.To(log.Logger()) })
 	t.Cleanup(func() { _ = s.Close() })
 	for i := range n {
 		s.Watch(fmt.Sprint("k", i), time.Now(), func(driver.Signal) {})()

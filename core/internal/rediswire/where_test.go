@@ -14,6 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/interlock-go/interlock/core/driver"
+	"github.com/interlock-go/interlock/core/internal/logs"
 	"github.com/interlock-go/interlock/internal/logtest"
 	"github.com/interlock-go/interlock/internal/redistest"
 )
@@ -178,7 +179,7 @@ func TestASubscriptionThatHearsNothingOfScriptsIsNotMadeAnewForEver(t *testing.T
 	requests, subscriptions := redistest.Start(t), redistest.Start(t)
 	addr := newMoving(requests)
 	var log logtest.Log
-	s := addr.store(t, func(c *Config) { c.Log = log.Logger() })
+	s := addr.store(t, func(c *Config) { c.Log = logs.To(log.Logger()) })
 	s.subscriber.silence = 200 * time.Millisecond
 	s.requests.direct.most = 1
 	take(t, s, "k") // over a connection that stays
