@@ -180,7 +180,7 @@ func (s *Stored) Wait(ctx context.Context, key string) error {
 
 // Check looks at the server as the Check of the store does, if it has one, and takes a lock with a random
 // key, which it gives back. The error says that the server does not answer, or refuses the lock; a lock
-// that is refused beside unsafe settings is the error of the server in the report.
+// that is refused by a server with unsafe settings is the error of the server in the report.
 func (s *Stored) Check(ctx context.Context, _ string) (r Report, err error) {
 	if checker, ok := s.store.(interface {
 		Check(ctx context.Context) ([]string, error)

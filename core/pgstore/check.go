@@ -19,9 +19,8 @@ const (
 	oldestServer = 14
 )
 
-// onServer asks for what is the server's. The oldest transaction is that of another session that keeps
-// dead rows, also a prepared one, in seconds; the kept are the transactions since the oldest snapshot of
-// a standby or a slot.
+// onServer asks for the settings of the server; for how many seconds another session, or a prepared
+// transaction, has kept dead rows; and for how many transactions a standby or a slot has.
 const onServer = `SELECT current_setting('server_version_num')::int / 10000, current_setting('fsync'), current_setting('full_page_writes'),
 	current_setting('autovacuum'), current_setting('track_counts'), current_setting('track_activities'),
 	greatest(coalesce((SELECT extract(epoch FROM max(clock_timestamp() - xact_start)) FROM pg_stat_activity
@@ -43,8 +42,8 @@ WHERE d.setdatabase IN (0, (SELECT oid FROM pg_database WHERE datname = current_
 	AND 'synchronous_commit=off' = ANY (d.setconfig)
 	AND EXISTS (SELECT FROM unnest($1::text::regclass[]) t WHERE has_table_privilege(d.setrole, t, 'INSERT'))`
 
-// ofTables asks for the tables $1 that a crash empties, and for those whose rows the user may not all
-// read, insert and change, and delete but for the fences ($2), since no policy says so.
+// ofTables asks which of the tables $1 a crash empties, and which have no policy that lets the user
+// read, insert and change rows, and delete them (but for the fences, $2).
 const ofTables = `SELECT coalesce(string_agg(c.oid::regclass::text, ', ') FILTER (WHERE c.relpersistence = 'u'), ''),
 	coalesce(string_agg(c.oid::regclass::text, ', ') FILTER (WHERE row_security_active(c.oid) AND EXISTS (
 		SELECT FROM unnest('{r,a,w,d}'::"char"[]) need WHERE (need <> 'd' OR c.oid <> $2::text::regclass) AND NOT EXISTS (
@@ -56,14 +55,15 @@ FROM pg_class c WHERE c.oid = ANY ($1::text::regclass[])`
 // conditions, each a sentence, or an empty list:
 //
 //   - a server that does not write through to the disk, or is older than 14;
-//   - a role whose synchronous_commit is off. The store has its own commits wait for the disk, and those
-//     with an answer; what the service commits otherwise can be lost in a crash. With synchronous standbys
-//     a weaker setting than on;
+//   - a role whose synchronous_commit is off. The store has its own commits, and transactions with an
+//     answer, wait for the disk; what the service commits otherwise can be lost in a crash. With synchronous
+//     standbys a weaker setting than on;
 //   - a table that is UNLOGGED, or has row level security without a policy that lets the user work on it;
 //   - a session that only reads, or whose bytea_output not all drivers can read;
 //   - a transaction that has been open for ten seconds, or a standby or slot that keeps old rows: as long
-//     as it does, every version of a row stays, and a look at a lock passes those of the lock. The user
-//     sees the transactions of others with the role pg_read_all_stats; without it, a sentence begins with [driver.NotKnown].
+//     as it does, every version of a row stays, and a look at a lock passes all of its versions. The user
+//     sees the transactions of others with the role pg_read_all_stats; without it, a sentence begins with
+//     [driver.NotKnown].
 //
 // The error matches driver.ErrUnavailable if PostgreSQL does not answer, and for missing tables.
 func (s *Store) Check(ctx context.Context) ([]string, error) {
@@ -143,7 +143,7 @@ func (s state) unsafe() (found []string) {
 			"a synchronous standby that is promoted can lack locks and answers; on is enough", of.commit, of.user)
 		add(of.standby, "the server is a standby, which only reads: it refuses all requests")
 		add(of.reads && !of.standby, "the transactions of the role %s only read (default_transaction_read_only): all requests are refused", of.user)
-		add(of.bytes != "hex", "bytea_output is %s for the role %s: a driver that asks for texts, as pgx behind some poolers, cannot read "+
+		add(of.bytes != "hex", "bytea_output is %s for the role %s: a driver that asks for texts, as pgx with some poolers, cannot read "+
 			"the answers; hex is the default", of.bytes, of.user)
 	}
 	add(s.roles != "", commitOff, s.roles)

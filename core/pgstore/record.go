@@ -21,7 +21,7 @@ func (s *Store) Extend(ctx context.Context, batch []record.Extension, done func(
 		return
 	}
 	outcomes, err := inTime(ctx, s, func() (outcomes map[int]string, err error) {
-		// Above READ COMMITTED, which may be the default of the role, renewals beside other requests fail.
+		// Above READ COMMITTED, which may be the default of the role, renewals fail when other requests run.
 		for range rereads {
 			if outcomes, err = s.extend(ctx, batch); !strings.HasPrefix(pgpool.State(err), "40") {
 				break

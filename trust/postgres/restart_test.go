@@ -17,7 +17,7 @@ import (
 	"github.com/interlock-go/interlock/trust/internal/pgtest"
 )
 
-// eachNew is a connection as behind a pooler: each statement has a connection of the server of its own,
+// eachNew is a connection as with a pooler in between: each statement has a connection of the server of its own,
 // so that a statement is carried out after a crash of the server that was decided before.
 type eachNew struct {
 	sqldriver.Connector
@@ -90,15 +90,15 @@ func TestAGrantThatWasDecidedBeforeACrashOverwritesNoOther(t *testing.T) {
 	}
 	const writer = "SELECT xmin::text::bigint FROM interlock_lock WHERE key = 'k'"
 	release := read[int64](t, db, writer)
-	behind := make(chan driver.Reply, 1)
+	granted := make(chan driver.Reply, 1)
 	asking := newStore(t, pooled)
-	ask := permit("behind")
+	ask := permit("pooled")
 	go func() {
 		rep, err := asking.Acquire(t.Context(), ask)
 		if err != nil {
-			t.Errorf("Acquire behind a pooler: %v", err)
+			t.Errorf("Acquire through a pooler: %v", err)
 		}
-		behind <- rep
+		granted <- rep
 	}()
 	receive(t, "the permit is decided", decided)
 
@@ -112,7 +112,7 @@ func TestAGrantThatWasDecidedBeforeACrashOverwritesNoOther(t *testing.T) {
 		execute(t, db, "SELECT pg_current_xact_id()")
 	}
 	if n := next(); n != release {
-		t.Fatalf("the next transaction has the number %d; the test needs that of the release, %d, once more", n, release)
+		t.Fatalf("the next transaction has the number %d; the test needs the number of the release, %d, once more", n, release)
 	}
 	s = newStore(t, db)
 	if rep := takeAs(t, s, permit("later")); !rep.Granted {
@@ -122,7 +122,7 @@ func TestAGrantThatWasDecidedBeforeACrashOverwritesNoOther(t *testing.T) {
 		t.Fatalf("the row was written by %d; the test needs %d", n, release)
 	}
 	close(restarted)
-	if rep := receive(t, "the permit is granted or refused", behind); rep.Granted {
+	if rep := receive(t, "the permit is granted or refused", granted); rep.Granted {
 		t.Errorf("a fourth permit of three is granted: %+v", rep)
 	}
 	s.Renew(t.Context(), []driver.Renewal{{Key: "k", Owner: "later", Kind: driver.Permit, TTL: measured(t).Holds(), Asked: true}},

@@ -152,7 +152,7 @@ func (c *change) rule(v keystate.Row, text string, now time.Time) {
 	c.text = ""
 	signal := signalText(c.heard.Signal)
 	var plain bool
-	// The row of a call names the called lockers to those that look.
+	// The row of a call names the called lockers to lockers that look.
 	if c.row, plain = rec.Row(now); !plain || c.heard.Announced && signal != string(c.row.Waiting) {
 		c.row = keystate.Row{Token: c.row.Token, Ends: rec.Ended().Add(keepRecord), Waiting: driver.Waiters(signal)}
 		c.text = string(after)

@@ -9,7 +9,7 @@
 --
 -- The version is a hash of all that the rules decide by. The number of the transaction that wrote the
 -- row (xmin) comes again after a crash, when it was not yet on the disk; what was decided by such a row
--- must not be written over another one. A request outlives the crash behind a connection pooler.
+-- must not be written over another one. A request outlives the crash where a pooler of connections is in between.
 WITH conf AS MATERIALIZED (
 	SELECT set_config('lock_timeout', $2::text, true) AS bound, set_config('idle_in_transaction_session_timeout', $3::text, true) AS idle
 )
