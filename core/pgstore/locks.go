@@ -92,7 +92,8 @@ func (s *Store) Offers(id string, ready func(bool), take func(driver.Offer)) (st
 	return s.lock().Offers(id, ready, take)
 }
 
-// Space implements [driver.Turns]. It is the name of the table, with the schema of [Schema].
+// Space implements [driver.Turns]. It is the name of the table, without a schema: another store may have
+// the same table by its search_path.
 func (s *Store) Space() string { return s.lock().Space() }
 
 // Look returns the state of the lock of a key, for package fleet.

@@ -4,10 +4,12 @@ package postgres_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"testing"
 	"time"
 
+	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/driver"
 	"github.com/interlock-go/interlock/core/pgstore"
 )
@@ -120,4 +122,31 @@ func TestALockIsNotKeptForLongerWhenTheClockIsSetBack(t *testing.T) {
 		}
 		return rep.Granted
 	})
+}
+
+// One table has two names: with its schema, and by the search_path of the role.
+func TestATicketIsTakenUnderTheOtherNameOfTheTable(t *testing.T) {
+	t.Parallel()
+	db, dsn := tables(t)
+	path, named := newStore(t, db), newStore(t, db, pgstore.Schema(schemaOf(dsn)))
+	for key, c := range map[string]struct{ from, to *pgstore.Store }{"from the path": {path, named}, "to the path": {named, path}} {
+		lease, err := newLocker(t, c.from).Lock(t.Context(), key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := newLocker(t, c.to).TryLock(t.Context(), key); !errors.Is(err, core.ErrHeld) {
+			t.Errorf("the lock under the other name: %v; want it locked, it is the same", err)
+		}
+		ticket, err := lease.HandOver(t.Context(), measured(t).Holds())
+		if err != nil {
+			t.Fatal(err)
+		}
+		taken, err := newLocker(t, c.to).TakeOver(t.Context(), ticket)
+		if err != nil {
+			t.Fatalf("%s: TakeOver: %v; want the lock", key, err)
+		}
+		if err := taken.Release(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}
 }

@@ -2,6 +2,7 @@ package pglock
 
 import (
 	"context"
+	"strings"
 	"time"
 
 	"github.com/interlock-go/interlock/core/driver"
@@ -59,8 +60,11 @@ func (s *Store) Stand(ctx context.Context, ask driver.AcquireRequest) (driver.Re
 // Offers implements [driver.Turns]: there are none.
 func (s *Store) Offers(string, func(bool), func(driver.Offer)) (stop func()) { return nil }
 
-// Space implements [driver.Turns]. The name of the table says nothing about the server.
-func (s *Store) Space() string { return "postgresql " + s.set.Table }
+// Space implements [driver.Turns]. It leaves out the schema of the table: another store finds the same
+// table by its search_path. Nor does it say anything about the server.
+func (s *Store) Space() string {
+	return "postgresql " + s.set.Table[strings.LastIndexByte(s.set.Table, '.')+1:]
+}
 
 // callsAfter is how many µs after a release the announcement reaches the server at the
 // earliest: the answer to the release comes before it. Lockers that look are not called.
