@@ -22,9 +22,9 @@ import (
 // for some microseconds only.
 const scanCount = 100
 
-// ErrIncomplete says that some masters of a Cluster were not read. The entries of the other
-// masters were returned before. The error wraps the cause.
-var ErrIncomplete = errors.New("interlock: a list is incomplete, since not all servers were read")
+// ErrIncomplete says that some masters of a Cluster, or some locks of another store, were not read. All
+// others were returned before. The error wraps the cause.
+var ErrIncomplete = errors.New("interlock: a list is incomplete")
 
 // Locks goes through the held or kept locks with keys that fit a pattern, in no order: an
 // asterisk stands for any text, a question mark for one byte, all else for itself. The empty

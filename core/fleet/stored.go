@@ -32,7 +32,8 @@ type Lister interface {
 
 	// List goes through the locks that are held or kept, with keys that begin with a text. It reads
 	// a bounded page at a time. A lock that is held all the time is returned once. An error ends the
-	// iteration. Holders may lack their Host.
+	// iteration, unless it comes with a View that has a key: then the lock cannot be read, as after
+	// damage, and the iteration goes on. Holders may lack their Host.
 	List(ctx context.Context, begin string) iter.Seq2[driver.View, error]
 }
 
@@ -68,7 +69,8 @@ func On(store driver.Store, opts ...Option) (*Stored, error) {
 }
 
 // Locks goes through the held or kept locks with keys that fit a pattern, as [Fleet.Locks] does.
-// Their order is the store's.
+// Their order is the store's. Locks that cannot be read, as after damage, are an [ErrIncomplete] when all
+// others were returned; it names the first.
 func (s *Stored) Locks(ctx context.Context, pattern string) iter.Seq2[Lock, error] {
 	return func(yield func(Lock, error) bool) {
 		if exactly(pattern) {
@@ -79,14 +81,21 @@ func (s *Stored) Locks(ctx context.Context, pattern string) iter.Seq2[Lock, erro
 			return
 		}
 		begin, all := literal(pattern)
+		var unread error
 		for v, err := range s.lister.List(ctx, begin) {
-			if err != nil {
+			switch {
+			case err != nil && v.Key == "":
 				yield(Lock{}, err)
 				return
-			}
-			if (all || fits(pattern, v.Key)) && !yield(lockOf(&v), nil) {
+			case !all && !fits(pattern, v.Key):
+			case err != nil:
+				unread = cmp.Or(unread, fmt.Errorf("%w: %w", ErrIncomplete, err))
+			case !yield(lockOf(&v), nil):
 				return
 			}
+		}
+		if unread != nil {
+			yield(Lock{}, unread)
 		}
 	}
 }

@@ -3,10 +3,13 @@
 package postgres_test
 
 import (
+	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/interlock-go/interlock/core/driver"
 	operator "github.com/interlock-go/interlock/core/fleet"
 )
 
@@ -64,5 +67,41 @@ func TestRecordsAreListedByStateAndAgeFromACursorOn(t *testing.T) {
 	}
 	if r, err = f.RecordByID(t.Context(), "none"); err != nil || r.State != operator.RecordNone {
 		t.Errorf("%+v, %v; want no record", r, err)
+	}
+}
+
+// A record can be of a later version, or be damaged.
+func TestARecordThatCannotBeReadHidesNoOtherLock(t *testing.T) {
+	t.Parallel()
+	db, _ := tables(t)
+	s := newStore(t, db)
+	for _, key := range []string{"a", "b", "c"} {
+		rep := takeAs(t, s, driver.AcquireRequest{Key: key, Owner: "o:" + key, Kind: driver.Shared})
+		if !rep.Granted {
+			t.Fatalf("%+v; want it granted", rep)
+		}
+	}
+	execute(t, db, "UPDATE interlock_lock SET record = '9 of a later version' WHERE key = 'b'")
+	f, err := operator.On(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for pattern, want := range map[string]string{"": "a c", "c*": "c"} {
+		var keys []string
+		var failed error
+		for l, err := range f.Locks(t.Context(), pattern) {
+			if failed = err; err == nil {
+				keys = append(keys, l.Key)
+			}
+		}
+		if got := strings.Join(keys, " "); got != want {
+			t.Errorf("the locks of %q are %s; want %s", pattern, got, want)
+		}
+		if named := errors.Is(failed, operator.ErrIncomplete) && strings.Contains(failed.Error(), `"b"`); named != (pattern == "") {
+			t.Errorf("the list of %q ends with %v; want an error that names the lock, where it is of the pattern", pattern, failed)
+		}
+	}
+	if _, err := f.Inspect(t.Context(), "b"); err == nil {
+		t.Error("the lock that cannot be read is shown without an error")
 	}
 }

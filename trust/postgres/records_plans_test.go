@@ -3,12 +3,15 @@
 package postgres_test
 
 import (
+	"bytes"
 	"database/sql"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/interlock-go/interlock/core/driver"
 	"github.com/interlock-go/interlock/core/idempotency/record"
 	"github.com/interlock-go/interlock/core/pgstore"
 )
@@ -72,6 +75,97 @@ func TestTheSweepReadsNoRecordThatIsKept(t *testing.T) {
 	n, looks := got.scanned+got.indexed-before.scanned-before.indexed, got.looks-before.looks
 	if n > 10*looks {
 		t.Errorf("%d sweeps read %d rows, want about the 3 each that had expired of %d", looks, n, manyRecords)
+	}
+}
+
+// manyLocks makes a session, and a table with many locks that were free a moment ago.
+func manyLocks(t *testing.T, on *wire) (session *sql.DB) {
+	t.Helper()
+	db, dsn := tables(t)
+	execute(t, db, `INSERT INTO interlock_lock (key, token, lease_until)
+		SELECT convert_to('k' || i, 'UTF8'), 1, now() FROM generate_series(1, $1) AS i`, manyRecords)
+	execute(t, db, "VACUUM ANALYZE interlock_lock")
+	session = on.through(t, dsn)
+	session.SetMaxOpenConns(1)
+	return session
+}
+
+// scannedLocks is how many rows of the table of locks a session has read by going through it.
+func scannedLocks(t *testing.T, session *sql.DB) int64 {
+	t.Helper()
+	execute(t, session, "SELECT pg_stat_force_next_flush()")
+	execute(t, session, "SELECT 1")
+	return read[int64](t, session, "SELECT seq_tup_read FROM pg_stat_user_tables WHERE relid = 'interlock_lock'::regclass")
+}
+
+// The locks have no index that finds old rows. A sweep goes through the table, in parts.
+func TestASweepReadsAPartOfTheTableOfLocks(t *testing.T) {
+	t.Parallel()
+	var parts atomic.Int64
+	session := manyLocks(t, &wire{sending: func(text []byte) error {
+		if bytes.Contains(text, []byte("SKIP LOCKED")) {
+			parts.Add(1)
+		}
+		return nil
+	}})
+	pages := read[int64](t, session, "SELECT pg_relation_size('interlock_lock') / current_setting('block_size')::bigint")
+	before := scannedLocks(t, session)
+	take(t, newStore(t, session, pgstore.SweepEvery(100*time.Millisecond)), "k", "o")
+	eventually(t, "the sweep has read 20 parts", func() bool { return parts.Load() >= 20 })
+	n, swept := scannedLocks(t, session)-before, parts.Load() // or more, as the sweep goes on
+	if most := (swept + 1) * 2 * 64 * manyRecords / pages; n == 0 || n > most {
+		t.Errorf("%d parts of the sweep read %d rows of %d on %d pages; want up to %d, twice what 64 pages each have", swept, n, manyRecords, pages, most)
+	}
+}
+
+func TestPlacesLooksAndListsReadLocksByTheirKeys(t *testing.T) {
+	t.Parallel()
+	session := manyLocks(t, new(wire))
+	s := newStore(t, session)
+	take(t, s, "k1", "o") // and the store learns the size of the table
+	eventually(t, "the size of the table is looked at", func() bool {
+		before := scannedLocks(t, session)
+		take(t, s, "k2", "o")
+		return scannedLocks(t, session) == before
+	})
+	before := scannedLocks(t, session)
+	for n := range 12 {
+		owner := fmt.Sprint("o:", n)
+		ask := driver.AcquireRequest{Key: "k7", Owner: owner, Kind: driver.Permit, AtMost: 2}
+		if rep := takeAs(t, s, ask); !rep.Granted {
+			t.Fatalf("%+v; want it granted", rep)
+		}
+		s.Renew(t.Context(), []driver.Renewal{{Key: "k7", Owner: owner, Kind: driver.Permit, TTL: time.Hour, Asked: true}}, func(_ int, _ bool, err error) {
+			if err != nil {
+				t.Errorf("Renew: %v", err)
+			}
+		})
+		if _, err := s.Release(t.Context(), driver.ReleaseRequest{Key: "k7", Owner: owner, Kind: driver.Permit, AtMost: 2, TTL: time.Hour, Deadline: soon(t)}); err != nil {
+			t.Errorf("Release: %v", err)
+		}
+		if _, err := s.Look(t.Context(), "k7"); err != nil {
+			t.Errorf("Look: %v", err)
+		}
+		for _, err := range s.List(t.Context(), "k1999") {
+			if err != nil {
+				t.Errorf("List: %v", err)
+			}
+		}
+	}
+	woken := make(chan struct{}, 1)
+	stop := s.Watch("k1", time.Now(), func(driver.Signal) {
+		select {
+		case woken <- struct{}{}:
+		default:
+		}
+	})
+	defer stop()
+	if err := free(t, newStore(t, session), "k1", "o"); err != nil {
+		t.Fatal(err)
+	}
+	receive(t, "a look finds the release", woken)
+	if n := scannedLocks(t, session) - before; n != 0 {
+		t.Errorf("%d rows of a table of %d were read by going through it; want none", n, manyRecords)
 	}
 }
 

@@ -18,25 +18,25 @@ const listPage = 500
 
 // Look returns the state of the lock of a key, for package fleet.
 func (s *Store) Look(ctx context.Context, key string) (driver.View, error) {
-	views, _, err := s.page(ctx, key, 1)
-	if err != nil || len(views) == 0 || views[0].Key != key {
+	all, _, err := s.page(ctx, key, 1)
+	if err != nil || len(all) == 0 || all[0].Key != key {
 		return driver.View{Key: key}, err
 	}
-	return views[0], nil
+	return all[0].View, all[0].err
 }
 
 // List goes through the locks with keys that begin with a text, for package fleet.
 func (s *Store) List(ctx context.Context, begin string) iter.Seq2[driver.View, error] {
 	return func(yield func(driver.View, error) bool) {
 		for from, full := begin, true; full; {
-			var views []driver.View
+			var all []view
 			var err error
-			if views, full, err = s.page(ctx, from, listPage); err != nil {
+			if all, full, err = s.page(ctx, from, listPage); err != nil {
 				yield(driver.View{}, err)
 				return
 			}
-			for _, v := range views {
-				if !strings.HasPrefix(v.Key, begin) || !v.Free() && !yield(v, nil) {
+			for _, v := range all {
+				if !strings.HasPrefix(v.Key, begin) || (v.err != nil || !v.Free()) && !yield(v.View, v.err) {
 					return
 				}
 				from = v.Key + "\x00" // the next key that there can be
@@ -45,8 +45,14 @@ func (s *Store) List(ctx context.Context, begin string) iter.Seq2[driver.View, e
 	}
 }
 
+// view is the state of a lock, or says that it cannot be read.
+type view struct {
+	driver.View
+	err error
+}
+
 // page reads the locks from a key on. full says that there may be more.
-func (s *Store) page(ctx context.Context, from string, most int) (views []driver.View, full bool, err error) {
+func (s *Store) page(ctx context.Context, from string, most int) (all []view, full bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, s.set.Timeout)
 	defer cancel()
 	err = pgpool.On(ctx, s.db, func(conn *sql.Conn) error {
@@ -58,15 +64,14 @@ func (s *Store) page(ctx context.Context, from string, most int) (views []driver
 			if err := rows.Scan(&key, &l.row.Owner, &l.row.Token, &l.ends, &l.row.Waiting, &l.text, &l.now, &l.n); err != nil {
 				return err
 			}
-			v, err := l.view(string(key))
-			views, full = append(views, v), l.n == most
-			return err
+			all, full = append(all, l.view(string(key))), l.n == most
+			return nil
 		})
 	})
 	if err != nil {
 		return nil, false, wrap(err, fateOf(err, true))
 	}
-	return views, full, nil
+	return all, full, nil
 }
 
 // listed is a row of list.sql.
@@ -78,12 +83,11 @@ type listed struct {
 }
 
 // view makes the state of a lock from its row, for an operator.
-func (l *listed) view(key string) (driver.View, error) {
-	now := time.UnixMicro(l.now)
+func (l *listed) view(key string) view {
 	l.row.Ends = time.UnixMicro(l.ends)
 	rec, err := recordOf(l.row, l.text)
 	if err != nil {
-		return driver.View{}, fmt.Errorf("interlock: the record of the lock %q: %w", key, err)
+		return view{driver.View{Key: key}, fmt.Errorf("interlock: the record of the lock %q: %w", key, err)}
 	}
-	return rec.View(key, now), nil
+	return view{rec.View(key, time.UnixMicro(l.now)), nil}
 }

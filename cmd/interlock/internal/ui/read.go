@@ -80,7 +80,7 @@ func (u *UI) readList(ctx context.Context, pattern string, views []*view) {
 	}
 	for i, v := range views {
 		s := &state{}
-		partly := errors.Is(failed, fleet.ErrIncomplete) // the rows of the masters that answered
+		partly := errors.Is(failed, fleet.ErrIncomplete) // all rows that were read
 		if last, _ := u.lists.look(v); failed != nil && !partly && last != nil {
 			*s = *last // out of date is better than nothing
 		}
@@ -131,7 +131,7 @@ func words(err error) string {
 	case errors.Is(err, errClosed), errors.Is(err, errMany):
 		return err.Error()
 	case errors.Is(err, fleet.ErrIncomplete):
-		meaning = "Not all masters of the Cluster answered: their locks are missing here."
+		meaning = "Some locks could not be read, and are missing here."
 	case errors.Is(err, fleet.ErrNoGrant):
 		return "No holder of this lock has this token any more: the lock is free, or was granted anew. Nothing was released."
 	case errors.Is(err, fleet.ErrVoted):
