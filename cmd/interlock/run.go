@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"log/slog"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/interlock-go/interlock/cmd/interlock/internal/run"
 	"github.com/interlock-go/interlock/cmd/interlock/internal/show"
+	"github.com/interlock-go/interlock/core/driver"
 	"github.com/interlock-go/interlock/core/redisstore"
 	"github.com/interlock-go/interlock/internal/display"
 )
@@ -76,6 +78,9 @@ func (c *call) run(ctx context.Context, flags *run.Flags) error {
 		opts = append(opts, redisstore.Replicas(n, within), redisstore.ReplicatedRenewals())
 	}
 	store, err := c.store(voice.Logger(), opts...)
+	if errors.Is(err, driver.ErrUnavailable) {
+		return &exitError{run.StatusUnavailable, err}
+	}
 	if err != nil {
 		return err
 	}

@@ -37,6 +37,11 @@ func (c *connection) other() bool { return c.postgres != "" || c.etcd != "" || c
 
 // choose returns an error if the flags name two servers.
 func (c *connection) choose() error {
+	for name, text := range map[string]string{"addr": c.addr, "etcd": c.etcd, "zookeeper": c.zookeeper} {
+		if strings.Contains(text, "@") { // the text may have a password
+			return usageError("-%s is host:port, and several with commas: a user is given with -user, a password in INTERLOCK_PASSWORD", name)
+		}
+	}
 	named := 0
 	for _, s := range []string{c.url + c.addr + c.sentinel, c.postgres, c.etcd, c.zookeeper} {
 		if s != "" {
@@ -123,8 +128,7 @@ func (c *connection) server() string {
 func (c *connection) elsewhere() string {
 	text := c.etcd + c.zookeeper
 	if c.postgres != "" {
-		_, text, _ = strings.Cut(c.postgres, "@")
-		text, _, _ = strings.Cut(text, "?")
+		text = c.postgresAddress()
 	}
 	return strings.TrimSpace(c.server() + " " + text)
 }

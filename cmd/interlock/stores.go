@@ -6,24 +6,29 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net"
+	"slices"
+	"strconv"
 	"strings"
 	"time"
 
 	"github.com/go-zookeeper/zk"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 
 	"github.com/interlock-go/interlock/core/casstore"
+	"github.com/interlock-go/interlock/core/driver"
 	"github.com/interlock-go/interlock/core/pgstore"
 	"github.com/interlock-go/interlock/etcdstore"
 	"github.com/interlock-go/interlock/pgxstore"
 	"github.com/interlock-go/interlock/zkstore"
 )
 
-// store opens the store of another server than Redis. It sends nothing.
+// store opens the store of another server than Redis. It sends nothing, but for a login at etcd.
 func (c *connection) store(log *slog.Logger) (o opened, err error) {
 	switch {
 	case c.postgres != "":
@@ -33,21 +38,36 @@ func (c *connection) store(log *slog.Logger) (o opened, err error) {
 	default:
 		o, err = c.onZooKeeper(log)
 	}
-	if err != nil {
+	if err != nil && !errors.Is(err, driver.ErrUnavailable) {
 		return o, &exitError{exitUsage, err}
 	}
-	return o, nil
+	return o, err
 }
 
-var errPostgresURL = errors.New("-postgres cannot be read; it is postgres://[user[:password]@]host[:port]/database, or key=value pairs, as libpq has them")
+// loginTimeout bounds the login at etcd. Tests change it.
+var loginTimeout = 5 * time.Second
+
+var errPostgresURL = errors.New("-postgres cannot be read; it is postgres://[user[:password]@]host[:port]/database, or key=value pairs, as libpq has them; " +
+	"in a URL %40 stands for an @ in the password")
 
 func (c *connection) onPostgres(log *slog.Logger) (opened, error) {
 	config, err := pgxpool.ParseConfig(c.postgres)
 	if err != nil {
 		return opened{}, errPostgresURL // the error may show the password
 	}
+	for _, host := range append(config.ConnConfig.Fallbacks, &pgconn.FallbackConfig{Host: config.ConnConfig.Host}) {
+		if strings.Contains(host.Host, "@") {
+			return opened{}, errPostgresURL // pgx takes the rest of the password for a part of the host
+		}
+	}
+	if c.user != "" {
+		config.ConnConfig.User = c.user
+	}
 	if c.password != "" {
 		config.ConnConfig.Password = c.password
+	}
+	if err := c.securePostgres(&config.ConnConfig.Config); err != nil {
+		return opened{}, err
 	}
 	config.MaxConns = max(config.MaxConns, 12) // as many as the store uses at most
 	pool, err := pgxpool.NewWithConfig(context.Background(), config)
@@ -66,6 +86,52 @@ func (c *connection) onPostgres(log *slog.Logger) (opened, error) {
 	return opened{store, func() { _ = store.Close(); pool.Close() }}, nil
 }
 
+// securePostgres adds the settings of TLS. They take the place of the URL's sslmode, which may allow a
+// connection without TLS.
+func (c *connection) securePostgres(config *pgconn.Config) error {
+	base, err := c.security(nil)
+	if base == nil || err != nil {
+		return err
+	}
+	// Each host is listed once with TLS and once without where sslmode is prefer, or allow.
+	hosts := append([]*pgconn.FallbackConfig{{Host: config.Host, Port: config.Port}}, config.Fallbacks...)
+	config.Fallbacks = nil
+	for i, host := range hosts {
+		if strings.HasPrefix(host.Host, "/") {
+			return errors.New("-postgres is a socket of this machine, which has no TLS: leave out -tls, -servername, -cacert and -cert")
+		}
+		secure := base.Clone()
+		if secure.ServerName == "" {
+			secure.ServerName = host.Host
+		}
+		if i == 0 {
+			config.TLSConfig = secure
+		}
+		same := func(f *pgconn.FallbackConfig) bool { return f.Host == host.Host && f.Port == host.Port }
+		if i > 0 && !same(hosts[0]) && !slices.ContainsFunc(config.Fallbacks, same) {
+			config.Fallbacks = append(config.Fallbacks, &pgconn.FallbackConfig{Host: host.Host, Port: host.Port, TLSConfig: secure})
+		}
+	}
+	return nil
+}
+
+// postgresAddress names the hosts and the database of -postgres. The text is not cut by hand: a password
+// may contain any character.
+func (c *connection) postgresAddress() string {
+	config, err := pgconn.ParseConfig(c.postgres)
+	if err != nil {
+		return ""
+	}
+	var hosts []string
+	for _, host := range append([]*pgconn.FallbackConfig{{Host: config.Host, Port: config.Port}}, config.Fallbacks...) {
+		text := net.JoinHostPort(host.Host[strings.LastIndex(host.Host, "@")+1:], strconv.Itoa(int(host.Port)))
+		if !slices.Contains(hosts, text) {
+			hosts = append(hosts, text)
+		}
+	}
+	return strings.Join(hosts, ",") + "/" + config.Database
+}
+
 func (c *connection) onEtcd(log *slog.Logger) (opened, error) {
 	config, err := c.security(nil)
 	if err != nil {
@@ -73,7 +139,11 @@ func (c *connection) onEtcd(log *slog.Logger) (opened, error) {
 	}
 	client, err := etcdstore.Connect(clientv3.Config{
 		Endpoints: strings.Split(c.etcd, ","), Username: c.user, Password: c.password, TLS: config, Logger: zap.NewNop(),
+		DialTimeout: loginTimeout, // of a user: clientv3.New logs in
 	})
+	if err != nil && c.user != "" && c.password != "" {
+		return opened{}, fmt.Errorf("%w: the login of %s: %w", driver.ErrUnavailable, c.user, err)
+	}
 	if err != nil {
 		return opened{}, err
 	}

@@ -3,11 +3,13 @@ package run
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/casstore"
 )
 
 const (
@@ -71,6 +73,19 @@ func (c *Command) patience(until time.Time) []core.Option {
 // server, such as a wrong password, does not. (The locker itself waits for a server that is not
 // ready, and returns only when the wait is over.)
 func passes(err error) bool {
-	var answer redis.Error
-	return errors.Is(err, core.ErrNotReplicated) || errors.Is(err, core.ErrUnavailable) && !errors.As(err, &answer)
+	return errors.Is(err, core.ErrNotReplicated) || errors.Is(err, core.ErrUnavailable) && !refused(err)
+}
+
+// refused reports whether an error is the answer of a server that refuses the same request later, too.
+func refused(err error) bool {
+	var ofRedis redis.Error
+	var ofPostgres interface{ SQLState() string }
+	switch {
+	case errors.As(err, &ofRedis), errors.Is(err, casstore.ErrRefused):
+		return true
+	case errors.As(err, &ofPostgres) && len(ofPostgres.SQLState()) == 5:
+		// The login; the database; the schema; a right or a table, which is missing.
+		return slices.Contains([]string{"28", "3D", "3F", "42"}, ofPostgres.SQLState()[:2])
+	}
+	return false
 }

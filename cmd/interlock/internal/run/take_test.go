@@ -12,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/casstore"
 	"github.com/interlock-go/interlock/core/driver"
 	"github.com/interlock-go/interlock/core/memstore"
 )
@@ -21,6 +22,10 @@ import (
 func TestAWaitOutlastsAServerThatIsAway(t *testing.T) {
 	refusal := memstore.Fault{Err: driver.ErrUnavailable}
 	lasting := memstore.Fault{Err: errors.Join(driver.ErrUnavailable, reply("OOM command not allowed"))}
+	password := memstore.Fault{Err: errors.Join(driver.ErrUnavailable, state("28P01"))}
+	table := memstore.Fault{Err: errors.Join(driver.ErrUnavailable, state("42P01"))}
+	starting := memstore.Fault{Err: errors.Join(driver.ErrUnavailable, state("57P03"))}
+	right := memstore.Fault{Err: errors.Join(driver.ErrUnavailable, casstore.ErrRefused)}
 	replicas := memstore.Fault{Err: driver.ErrNotReplicated}
 	for name, c := range map[string]struct {
 		wait, away, want time.Duration // how long run waits, the server is away, and run takes
@@ -35,6 +40,10 @@ func TestAWaitOutlastsAServerThatIsAway(t *testing.T) {
 		"a single try":                      {wait: 0, away: 3 * time.Second, want: 0, fault: refusal, err: driver.ErrUnavailable},
 		"its replicas come back":            {wait: 15 * time.Second, away: 3 * time.Second, want: 3 * time.Second, fault: replicas, says: 1},
 		"it refuses, and would always":      {wait: 15 * time.Second, away: time.Hour, want: 0, fault: lasting, err: driver.ErrUnavailable},
+		"a wrong password of PostgreSQL":    {wait: 15 * time.Second, away: time.Hour, want: 0, fault: password, err: driver.ErrUnavailable},
+		"a missing table of PostgreSQL":     {wait: forever, away: time.Hour, want: 0, fault: table, err: driver.ErrUnavailable},
+		"PostgreSQL starts":                 {wait: 15 * time.Second, away: 3 * time.Second, want: 3 * time.Second, fault: starting, says: 1},
+		"a missing right of etcd":           {wait: 15 * time.Second, away: time.Hour, want: 0, fault: right, err: driver.ErrUnavailable},
 		"without a bound it refuses always": {wait: forever, away: time.Hour, want: 0, fault: lasting, err: driver.ErrUnavailable},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -67,6 +76,12 @@ func TestAWaitOutlastsAServerThatIsAway(t *testing.T) {
 		})
 	}
 }
+
+// state is an error of PostgreSQL.
+type state string
+
+func (s state) Error() string    { return string(s) }
+func (s state) SQLState() string { return string(s) }
 
 // reply is an error that a server returned.
 type reply string
