@@ -52,6 +52,7 @@ type attempt struct {
 	ended     bool // the handler has, and what becomes of the record is being decided
 	marked    bool
 	ticketing ticketState
+	promised  time.Duration // of ticketing == ticketPromised: the time of the ticket
 	unit      record.Unit   // nil: the handler has no transaction
 	begun     chan struct{} // closed when the transaction has begun, or has failed to; nil: no caller begins it
 	overflow  overflow

@@ -83,7 +83,11 @@ func (e *Engine) endUnit(ctx context.Context, c *conclusion, unit record.Unit, c
 		return unitRolledBack
 	}
 	envelope := e.envelope(c.attempt, c.answer)
-	c.winner, c.err = unit.Commit(context.WithoutCancel(ctx), e.commitRequest(c.attempt, envelope, nil, unitWait))
+	req := e.commitRequest(c.attempt, envelope, nil, unitWait)
+	if keep := c.attempt.promise(); keep > 0 {
+		req.Interim, req.HandOver, req.Retention = true, keep, req.Retention+keep
+	}
+	c.winner, c.err = unit.Commit(context.WithoutCancel(ctx), req)
 	switch {
 	case c.err == nil && c.winner.Stored():
 		return unitCommitted

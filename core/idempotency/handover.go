@@ -26,14 +26,17 @@ const maxKeep = 31 * 24 * time.Hour
 // [InterimHeader], until the final answer is stored. It is stored under the same rules as any
 // answer of a handler. A handler that fails instead, or panics, takes the ticket back: unless a
 // job has the claim already, the ticket has run out, and the next retry is carried out. If a job
-// has it, retries are refused as in flight until the job has ended. A handler with a
-// transaction (pgstore.Tx) writes the ticket to a row in it: ticket, effects and interim answer
-// are then stored together, or none of them.
+// has it, retries are refused as in flight until the job has ended.
 //
-// The ticket is good for keep, which is at most 31 days: for so long no retry is carried out.
-// After it, too, the first counts: a job that brings the ticket, or a retry that runs the handler
-// again, after which the ticket has run out. After [MarkEffect], and with [Strict], such a retry
-// is refused ([reason.OutcomeUnknown]), and the ticket stays good.
+// A handler with a transaction (pgstore.Tx) begins it first and writes the ticket to a row in it. Its
+// commit hands the request over: ticket, effects and interim answer are stored together, or none of
+// them. A job that brings the ticket before the commit gets [ErrTicketTaken].
+//
+// The ticket is good for keep, which is at most 31 days: for so long no retry is carried out, also
+// after a job that failed or died before MarkEffect. After it, too, the first counts: a job that
+// brings the ticket, or a retry that runs the handler again, after which the ticket has run out.
+// After [MarkEffect], and with [Strict], such a retry is refused ([reason.OutcomeUnknown]), and the
+// ticket stays good.
 //
 // After HandOver the handler has no effects more: MarkEffect returns an error. A lock of the
 // handler ([Under], a guard) is not the job's: core.HandOver gives it a ticket, and the message
@@ -75,8 +78,22 @@ func (a *attempt) handOver(ctx context.Context, keep time.Duration) (Ticket, err
 	case of.hops > maxHops:
 		return t, fmt.Errorf("%w: more than %d times", core.ErrConfig, maxHops)
 	}
-	if err := a.beginHandOver(); err != nil {
-		return t, err
+	for {
+		begun, err := a.beginHandOver(keep)
+		if err != nil {
+			return t, err
+		}
+		if begun == nil {
+			break
+		}
+		select {
+		case <-begun:
+		case <-ctx.Done():
+			return t, fmt.Errorf("waiting for the transaction of the request: %w", context.Cause(ctx))
+		}
+	}
+	if a.promise() > 0 {
+		return t, nil
 	}
 	e := a.engine
 	req := e.markRequest(a)
@@ -95,25 +112,43 @@ func (a *attempt) handOver(ctx context.Context, keep time.Duration) (Ticket, err
 type ticketState int
 
 const (
-	ticketNone    ticketState = iota
-	ticketAsked               // the store is asked
-	ticketGranted             // the handler has the ticket
+	ticketNone     ticketState = iota
+	ticketAsked                // the store is asked
+	ticketGranted              // the handler has the ticket
+	ticketPromised             // the handler has it, and the commit of its transaction makes it good
 )
 
-// beginHandOver reports why the claim cannot be handed over now, or nil.
-func (a *attempt) beginHandOver() error {
+// beginHandOver reports why the claim cannot be handed over now, or nil. If a transaction is just
+// being begun, it returns a channel that is closed when it has begun.
+//
+// With a transaction the claim is handed over by the commit. Another connection that did it now
+// would change a row that the transaction may not see any more, from REPEATABLE READ on; and after a
+// crash before the commit the claim would be kept for a ticket that was rolled back.
+func (a *attempt) beginHandOver(keep time.Duration) (begun <-chan struct{}, err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	switch err := a.live(); {
 	case err != nil:
-		return err
+		return nil, err
 	case a.ticketing != ticketNone:
-		return errHandedOver
+		return nil, errHandedOver
 	case a.overflow != fits:
-		return errNoInterim
+		return nil, errNoInterim
+	case a.unit != nil:
+		a.ticketing, a.promised = ticketPromised, keep
+	case a.begun != nil:
+		return a.begun, nil
+	default:
+		a.ticketing = ticketAsked
 	}
-	a.ticketing = ticketAsked
-	return nil
+	return nil, nil
+}
+
+// promise returns for how long the commit of the transaction hands the claim over; 0: it does not.
+func (a *attempt) promise() time.Duration {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.promised
 }
 
 // endHandOver takes the answer of the store. After an error the claim is the attempt's as before:
@@ -148,14 +183,15 @@ func (a *attempt) endHandOver(err error) error {
 // request over HTTP it has status (0 is 200), header and body. For gRPC and Connect it has the
 // code, and the bytes of the message if the code is OK, else the bytes of a google.rpc.Status. An
 // answer that is not stored (503, 409, ...) and an error of job give the claim back to the
-// ticket; after MarkEffect an error is stored as a status of 500, or INTERNAL. A panic passes
-// through, and counts as an error. job may call HandOver for a further job; its answer is then the
-// interim one. If it fails after that, the ticket that it took does not come back.
+// ticket, for the rest of the ticket's own time; after MarkEffect an error is stored as a status of 500,
+// or INTERNAL. A panic passes through, and counts as an error. job may call HandOver for a further job;
+// its answer is then the interim one. If it fails after that, the ticket that it took is good again,
+// and the one that it made has run out, unless the further job has the claim already.
 //
 // A ticket has one taker at a time. It is brought again when its message is delivered again:
 // then TakeOver runs job if the last job gave up, or if its [Lease] has ended (it died) before
-// MarkEffect; Generation is one greater then. A claim that lapsed is also free for a retry with the
-// key, which runs the handler again, and the ticket has run out.
+// MarkEffect; Generation is one greater then. After the time of the ticket a claim that lapsed is also free
+// for a retry with the key, which runs the handler again, and the ticket has run out.
 //
 // If job did not run, the error matches [ErrTicketTaken], [ErrTicketFinished], [ErrTicketRanOut],
 // [ErrTicketMalformed] (the zero Ticket), [ErrOutcomeUnknown] (a job died after MarkEffect, or the

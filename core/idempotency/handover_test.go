@@ -292,9 +292,16 @@ func TestATicketIsTakenAgainAfterADeadJob(t *testing.T) {
 		w.want(serve(w.Context(), e, post("l"), answers(200, new(int))), "replay 201 paid")
 
 		ticket = w.handed(e, "m")
+		w.take(e, ticket, nil, func(ctx context.Context) (endpoint.Response, error) {
+			w.store.LapseClaims()
+			w.want(serve(w.Context(), e, post("m"), answers(200, new(int))), "interim 202 accepted") // the ticket is good
+			return paid(ctx)
+		})
+		ticket = w.handed(e, "n")
+		<-time.After(time.Minute) // its time is over
 		w.take(e, ticket, core.ErrLost, func(ctx context.Context) (endpoint.Response, error) {
 			w.store.LapseClaims()
-			w.want(serve(w.Context(), e, post("m"), answers(200, new(int))), "200 run 1")
+			w.want(serve(w.Context(), e, post("n"), answers(200, new(int))), "200 run 1")
 			_, err := paid(ctx)
 			return endpoint.Response{}, err
 		})

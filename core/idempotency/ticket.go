@@ -14,9 +14,9 @@ import (
 // The errors of [Engine.TakeOver] that say why a ticket does not give a claim. After
 // ErrTicketTaken the message comes again later; after each of the others it is done with.
 var (
-	// ErrTicketTaken says that another job has the claim at this moment. If that job dies, the
-	// ticket can be taken again after its [Lease].
-	ErrTicketTaken = errors.New("interlock: the ticket of a request is taken: a job is carrying it out")
+	// ErrTicketTaken says that another job has the claim at this moment, or still the handler, whose
+	// transaction is not committed yet. If that job dies, the ticket can be taken again after its [Lease].
+	ErrTicketTaken = errors.New("interlock: the ticket of a request is taken: a job is carrying it out, or its handler has not ended")
 	// ErrTicketFinished says that the final answer of the request is stored.
 	ErrTicketFinished = errors.New("interlock: the ticket of a request is finished: its final answer is stored")
 	// ErrTicketRanOut says that the ticket counts no more: its handler failed, a retry was carried

@@ -57,11 +57,15 @@ func (s *Store) Records() []Record {
 }
 
 // LapseClaims ends the leases of all claims now, as if their processes had been silent
-// for so long. It returns how many claims there are. A duplicate then takes a claim over,
+// for so long, and the tickets that no job has taken. It returns how many claims there are. A duplicate then takes a claim over,
 // or gets the error that its outcome is unknown. A process that runs gets the lease back
 // with its next renewal, unless a duplicate was quicker.
 func (s *Store) LapseClaims() int {
-	claims, wake := s.changeClaims(func(e *entry, now time.Time) { e.ends = now })
+	claims, wake := s.changeClaims(func(e *entry, now time.Time) {
+		if e.ends = now; e.token == e.ticket.token || e.token == "" {
+			e.ticket.ends = now // no job has it
+		}
+	})
 	wake()
 	return len(claims)
 }

@@ -28,8 +28,10 @@ type entry struct {
 	expires     time.Time    // of the record
 	marked      bool
 	damaged     bool
-	ticket      string    // the token of the attempt that handed the claim over; empty: none has
+	ticket      ticket    // the claim was handed over with
+	before      ticket    // the attempt that handed over has taken the claim with
 	response    string    // of a claim: the interim response
+	answered    string    // the token of the attempt with the interim response
 	changed     time.Time // when another token got the record, or the claim was given up
 }
 
@@ -78,21 +80,16 @@ func (s *Store) claim(req record.ClaimRequest) (record.ClaimReply, error) {
 		return record.ClaimReply{State: e.state, Response: e.response}, nil
 	case e.token == req.Token:
 		return record.ClaimReply{State: record.StateGranted, Generation: e.generation}, nil
-	case now.Before(e.ends):
+	case now.Before(e.closed(req.Strict)):
 		// The end of each claim is announced, so that nothing has to be noted.
-		return record.ClaimReply{State: record.StateInFlight, Left: e.ends.Sub(now), Listed: req.Waits, Response: e.response}, nil
+		return record.ClaimReply{
+			State: record.StateInFlight, Left: e.closed(req.Strict).Sub(now), Listed: req.Waits, Response: e.response,
+		}, nil
 	case e.marked || req.Strict:
 		return record.ClaimReply{State: record.StateUnknown}, nil
 	}
 	e.takenOver(req.Token, now, req.Lease, req.Retention)
 	return record.ClaimReply{State: record.StateGranted, Generation: e.generation}, nil
-}
-
-// takenOver gives a claim to another token.
-func (e *entry) takenOver(token string, now time.Time, lease, retention time.Duration) {
-	e.token, e.generation, e.ends, e.changed = token, e.generation+1, now.Add(lease), now
-	e.ticket, e.response = "", ""
-	e.keep(now.Add(retention))
 }
 
 // keep lengthens the time for which the record is kept.
@@ -125,7 +122,7 @@ func (s *Store) Mark(ctx context.Context, req record.MarkRequest) error {
 	return deliver(ctx, fault, req.Deadline, nil, func() error {
 		return s.renewClaim(req.ID, req.Token, req.Lease, req.Retention, func(e *entry) {
 			if req.HandOver {
-				e.ticket = req.Token
+				e.handOver()
 			} else {
 				e.marked = true
 			}
@@ -183,12 +180,13 @@ func (s *Store) commit(req record.CommitRequest) (record.CommitReply, error) {
 	s.mu.Lock()
 	now := s.now()
 	e := s.entry(req.ID, now)
+	e.promised(req, now)
 	if rep, err := e.refused(req); err != nil || rep.State != 0 {
 		s.mu.Unlock()
 		return rep, err
 	}
 	if req.Interim {
-		e.response, e.changed = string(req.Response), now
+		e.response, e.answered, e.changed = string(req.Response), req.Token, now
 		e.keep(now.Add(req.Retention))
 		wake := s.announcing(req.ID)
 		s.mu.Unlock()
@@ -215,7 +213,7 @@ func (e *entry) refused(req record.CommitRequest) (record.CommitReply, error) {
 		return record.CommitReply{}, nil // the store has lost the record: this is the only answer there is
 	case e.damaged:
 		return record.CommitReply{}, record.ErrDamaged
-	case req.Interim && e.ticket == req.Token:
+	case req.Interim && e.ticket.token == req.Token:
 		if e.state != record.StateInFlight {
 			return record.CommitReply{State: record.StateGranted}, nil // the final response counts
 		}
@@ -259,18 +257,21 @@ func (s *Store) abandon(id, token string) error {
 	s.mu.Lock()
 	now := s.now()
 	e, err := s.owned(id, token, now)
-	if err == nil && (e.state != record.StateInFlight || e.ticket == token && e.response != "") {
+	if err == nil && (e.state != record.StateInFlight || e.ticket.token == token && e.response != "" && e.answered == token) {
 		err = driver.ErrNotOwner // of nothing that can be given up
 	}
 	if err != nil {
 		s.mu.Unlock()
 		return err
 	}
+	if e.ticket.token == token { // it counts no more
+		e.ticket, e.before = e.before, ticket{}
+	}
 	switch {
-	case e.ticket != "" && e.ticket != token: // back to the ticket
-		e.token, e.generation, e.changed = "", e.generation-1, now
+	case e.ticket.token != "": // back to the ticket that the attempt came with
+		e.token, e.generation, e.ends, e.changed = "", e.generation-1, e.ticket.ends, now
 	case e.generation > 1:
-		e.token, e.generation, e.ends, e.changed, e.ticket = "", e.generation-1, now, now, ""
+		e.token, e.generation, e.ends, e.changed = "", e.generation-1, now, now
 	default:
 		delete(s.records.entries, id)
 	}

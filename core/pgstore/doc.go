@@ -55,6 +55,7 @@
 // the record, too: call it before the first statement of the transaction, and under locks
 // before [Tx], which claims their fences. Later, the outcome of every such request is
 // unknown, since the effect is marked and the transaction cannot be committed.
+// [idempotency.HandOver] comes after [Tx]: the commit hands the request over.
 //
 // # Settings of the transaction
 //

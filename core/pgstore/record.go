@@ -221,7 +221,8 @@ func (s *Store) store(ctx context.Context, q querier, ask record.CommitRequest, 
 // storeInterim stores an interim response. If wait is empty, q is the transaction of a handler.
 func (s *Store) storeInterim(ctx context.Context, q querier, ask record.CommitRequest, wait string) (to stored, err error) {
 	for range rereads {
-		err = q.QueryRowContext(ctx, s.text.Load().interim, ask.ID, ask.Token, ask.Response, microseconds(ask.Retention), wait).Scan(&to.awaited)
+		err = q.QueryRowContext(ctx, s.text.Load().interim, ask.ID, ask.Token, ask.Response, microseconds(ask.Retention), wait,
+			microseconds(ask.HandOver)).Scan(&to.awaited)
 		if !errors.Is(err, sql.ErrNoRows) {
 			to.State = record.StateGranted
 			return to, err

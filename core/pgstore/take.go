@@ -49,6 +49,8 @@ func (r *row) foundWith(ask record.ClaimRequest) record.State {
 		return record.StateCompleted
 	case r.state.String == "x":
 		return record.StateUnavailable
+	case !ask.Look && !r.ticket && r.token.String == ask.Ticket && r.left.Int64 > 0: // about to be handed over, perhaps
+		return record.StateInFlight
 	case !ask.Look && !r.ticket:
 		return record.StateExpired
 	case !ask.Look && r.token.String == ask.Token:

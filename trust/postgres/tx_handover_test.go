@@ -128,15 +128,63 @@ func TestAJobThatIsFasterThanTheTransactionOfItsHandler(t *testing.T) {
 	engine := newEngine(t, store)
 	s := newService(t, db, store, func(w http.ResponseWriter, r *http.Request, tx *pgstore.Transaction) {
 		pay(t, r, tx)
-		if err := engine.TakeOver(r.Context(), outbox(t, r, tx), books); err != nil { // by a message, in earnest
-			t.Errorf("TakeOver: %v", err)
+		early := outbox(t, r, tx) // by a message, in earnest
+		if err := engine.TakeOver(r.Context(), early, books); !errors.Is(err, idempotency.ErrTicketTaken) {
+			t.Errorf("TakeOver before the commit: %v; want %v: the message comes again later", err, idempotency.ErrTicketTaken)
 		}
 		w.WriteHeader(http.StatusAccepted)
 		say(w, "accepted")
 	})
 	s.want("a", 202, "accepted")
+	for _, ticket := range tickets(t, db) {
+		if err := engine.TakeOver(t.Context(), ticket, books); err != nil {
+			t.Errorf("TakeOver after the commit: %v", err)
+		}
+	}
 	s.want("a", 201, "paid")
 	s.paid(2)
+}
+
+// From REPEATABLE READ on a transaction does not see what another connection changes after its
+// first statement.
+func TestARequestIsHandedOverInATransactionOfEachLevel(t *testing.T) {
+	for _, level := range []sql.IsolationLevel{sql.LevelReadCommitted, sql.LevelRepeatableRead, sql.LevelSerializable} {
+		t.Run(level.String(), func(t *testing.T) {
+			t.Parallel()
+			db, _ := tables(t)
+			execute(t, db, "CREATE TABLE outbox (ticket text)")
+			store := newStore(t, db, pgstore.Isolation(level))
+			engine := newEngine(t, store)
+			s := newService(t, db, store, func(w http.ResponseWriter, r *http.Request, tx *pgstore.Transaction) {
+				pay(t, r, tx)
+				outbox(t, r, tx)
+				w.WriteHeader(http.StatusAccepted)
+				say(w, "accepted")
+			})
+			s.want("a", 202, "accepted")
+			s.paid(1)
+			all := tickets(t, db)
+			if len(all) != 1 {
+				t.Fatalf("the handler has committed %d tickets; want 1", len(all))
+			}
+			further := errors.New("the job fails after a hand-over that its transaction does not commit")
+			err := engine.TakeOver(t.Context(), all[0], func(ctx context.Context) (answer endpoint.Response, err error) {
+				if answer, err = books(ctx); err == nil {
+					_, err = idempotency.HandOver(ctx, time.Hour)
+				}
+				return answer, errors.Join(err, further)
+			})
+			if !errors.Is(err, further) {
+				t.Errorf("TakeOver: %v; want the job's error", err)
+			}
+			s.paid(1)
+			if err := engine.TakeOver(t.Context(), all[0], books); err != nil {
+				t.Errorf("TakeOver: %v", err)
+			}
+			s.paid(2)
+			s.want("a", 201, "paid")
+		})
+	}
 }
 
 // The handler's own COMMIT is found, also where the transaction has an interim answer.

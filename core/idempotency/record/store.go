@@ -26,9 +26,13 @@ type Store interface {
 	// is granted if no attempt has taken it, or if the last one gave it up, also after its lease and
 	// although it is marked. After the lease of an attempt that took it, it is granted by the
 	// rule above. A claim that was never taken keeps its generation. The other outcomes
-	// are StateInFlight (taken), StateCompleted and StateUnavailable (finished), StateUnknown,
-	// StateMismatch, and StateExpired: there is no such record, or the claim is of an attempt that
-	// knows nothing of the ticket.
+	// are StateInFlight (taken, or not handed over yet: [CommitRequest.HandOver]), StateCompleted and
+	// StateUnavailable (finished), StateUnknown, StateMismatch, and StateExpired: there is no such
+	// record, or the claim is of an attempt that knows nothing of the ticket.
+	//
+	// A ticket is good until the end of the lease that the claim has when it is handed over. Until then
+	// a duplicate finds StateInFlight, also after the lease of an attempt that took it, unless the
+	// claim is marked or the duplicate is Strict.
 	//
 	// When ctx ends or the deadline passes before the outcome is known, Claim
 	// returns at once an error that matches [driver.ErrPending], and calls
@@ -58,8 +62,9 @@ type Store interface {
 	// requests that wait. If the claim had taken over from an earlier one, the record
 	// stays as that one had left it: lapsed. The next claim takes over with the same
 	// generation, and a Commit of the earlier token still counts. A claim that was taken with a
-	// ticket goes back to the ticket, and its lease stays. A claim that was handed over goes,
-	// with its ticket, unless another attempt has taken it or its interim response is stored.
+	// ticket goes back to the ticket, and its lease ends with the ticket, also if the attempt has handed
+	// it over. Any other claim that was handed over goes, with its ticket. A claim stays if another
+	// attempt has taken it, or if the interim response of the attempt is stored.
 	// Abandon returns [driver.ErrNotOwner] if the token has no claim, or if that claim stays; after
 	// a try of unknown outcome that counts as success.
 	Abandon(ctx context.Context, req AbandonRequest) error
@@ -199,6 +204,9 @@ type CommitRequest struct {
 	// duplicates until an attempt stores one for good. It is not stored, and Commit has
 	// succeeded, if that has happened already.
 	Interim bool
+	// HandOver, unless zero, hands the claim over with an interim response, for so long, as
+	// [Store.Mark] does. Only a [Unit] gets it.
+	HandOver time.Duration
 	// Retention is how long it is kept; an earlier promise is not shortened.
 	Retention time.Duration
 	// Tombstone is for how much longer it is remembered that there was a

@@ -21,8 +21,12 @@ CREATE TABLE interlock_record (
 	keep_until  timestamptz NOT NULL, -- after it the record does not count
 	stone_until timestamptz,          -- until when it is remembered that there was a response
 	sweep_hour  integer     NOT NULL, -- the hour since 1970 in which the row can be deleted
-	ticket      text,                 -- the token of the attempt that handed the claim over
-	response    bytea                 -- of a claim: the answer until the final one
+	ticket        text,               -- the token of the attempt that handed the claim over
+	ticket_until  timestamptz,        -- its own end: until then no duplicate takes the claim
+	earlier       text,               -- the ticket that this attempt had taken
+	earlier_until timestamptz,        -- its end
+	interim_by    text,               -- the token of the attempt with the interim response
+	response    bytea                 -- of a claim: the interim response, until the final one
 ) WITH (fillfactor = 70); -- room for the commit's version of a row on the same page
 
 -- The only index that is not the key. Its column keeps its value when a record is

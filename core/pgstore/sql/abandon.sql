@@ -1,8 +1,9 @@
 -- Gives up a claim as if it had never been made. If it had taken over from an earlier
 -- claim, the earlier claim is left, and has lapsed: a request was begun before, and the next
--- claim has to know. A claim that was taken with a ticket goes back to the ticket, and its lease
--- stays; after an interim response the claim of the ticket itself stays. The statement waits for a transaction that is just committing the
--- record. A row that is remembered for longer than its response was kept stays.
+-- claim has to know. A claim that was taken with a ticket goes back to the ticket, for the
+-- ticket's own time, also if it was handed over since; after its interim response the claim of a ticket
+-- stays. The statement waits for a transaction that is just committing the record. A row that is
+-- remembered for longer than its response was kept stays.
 --
 -- $1 id  $2 token
 -- $3 lock_timeout: for how many ms the statement waits for the lock of a row
@@ -13,24 +14,31 @@ WITH conf AS MATERIALIZED (
 ), gone AS (
 	DELETE FROM interlock_record USING conf
 	WHERE id = $1::text AND token = $2::text AND state = 'c' AND keep_until > clock_timestamp() AND generation = 1
-		AND (ticket IS NULL OR ticket = token AND response IS NULL) AND coalesce(stone_until <= statement_timestamp(), true)
+		AND (ticket IS NULL OR ticket = token AND earlier IS NULL AND interim_by IS DISTINCT FROM token) AND coalesce(stone_until <= statement_timestamp(), true)
 	RETURNING waits
 ), remembered AS (
 	UPDATE interlock_record SET token = '-', keep_until = clock_timestamp(), lease_until = clock_timestamp()
 	FROM conf
 	WHERE id = $1::text AND token = $2::text AND state = 'c' AND keep_until > clock_timestamp() AND generation = 1
-		AND (ticket IS NULL OR ticket = token AND response IS NULL) AND stone_until > statement_timestamp()
+		AND (ticket IS NULL OR ticket = token AND earlier IS NULL AND interim_by IS DISTINCT FROM token) AND stone_until > statement_timestamp()
 	RETURNING waits
 ), left_over AS (
-	UPDATE interlock_record SET token = '-', generation = generation - 1, lease_until = clock_timestamp(), ticket = NULL
+	UPDATE interlock_record SET token = '-', generation = generation - 1, lease_until = clock_timestamp(),
+		ticket = NULL, ticket_until = NULL
 	FROM conf
 	WHERE id = $1::text AND token = $2::text AND state = 'c' AND keep_until > clock_timestamp() AND generation > 1
-		AND (ticket IS NULL OR ticket = token AND response IS NULL)
+		AND (ticket IS NULL OR ticket = token AND earlier IS NULL AND interim_by IS DISTINCT FROM token)
 	RETURNING waits
 ), given_back AS (
-	UPDATE interlock_record SET token = '-', generation = generation - 1
+	UPDATE interlock_record SET token = '-', generation = generation - 1,
+		ticket = CASE WHEN ticket = token THEN earlier ELSE ticket END,
+		ticket_until = CASE WHEN ticket = token THEN earlier_until ELSE ticket_until END,
+		lease_until = CASE WHEN ticket = token THEN earlier_until ELSE ticket_until END,
+		earlier = CASE WHEN ticket <> token THEN earlier END,
+		earlier_until = CASE WHEN ticket <> token THEN earlier_until END
 	FROM conf
-	WHERE id = $1::text AND token = $2::text AND state = 'c' AND keep_until > clock_timestamp() AND ticket <> token
+	WHERE id = $1::text AND token = $2::text AND state = 'c' AND keep_until > clock_timestamp()
+		AND (ticket <> token OR earlier IS NOT NULL AND interim_by IS DISTINCT FROM token)
 	RETURNING waits
 ), given_up AS (
 	SELECT waits FROM gone UNION ALL SELECT waits FROM remembered UNION ALL SELECT waits FROM left_over

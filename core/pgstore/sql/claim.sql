@@ -13,7 +13,7 @@ WITH conf AS MATERIALIZED (
 	-- again on the newest version of a row that another claim has just changed.
 	UPDATE interlock_record AS r SET
 		token = $2::text, fingerprint = $3::bytea, state = 'c', marked = $6::boolean, waits = false,
-		ticket = NULL, response = NULL,
+		ticket = NULL, ticket_until = NULL, earlier = NULL, earlier_until = NULL, interim_by = NULL, response = NULL,
 		generation = CASE WHEN r.keep_until > clock_timestamp() THEN r.generation + 1 ELSE 1 END,
 		lease_until = clock_timestamp() + $4::bigint * interval '1 microsecond',
 		keep_until = greatest(r.keep_until, clock_timestamp() + $5::bigint * interval '1 microsecond'),
@@ -23,7 +23,7 @@ WITH conf AS MATERIALIZED (
 	WHERE r.id = $1::text AND (
 		r.keep_until <= clock_timestamp()
 			AND NOT ($7::boolean AND coalesce(r.stone_until > clock_timestamp(), false))
-		OR r.keep_until > clock_timestamp() AND r.lease_until <= clock_timestamp() AND r.state = 'c'
+		OR r.keep_until > clock_timestamp() AND greatest(r.lease_until, r.ticket_until) <= clock_timestamp() AND r.state = 'c'
 			AND r.token <> $2::text AND r.fingerprint = $3::bytea AND NOT r.marked AND NOT $6::boolean)
 	RETURNING r.generation
 ), made AS (
@@ -43,7 +43,8 @@ WITH conf AS MATERIALIZED (
 -- generation belongs to a grant. The rest is the earlier row, if there is no grant; and
 -- whether there are synchronous standbys.
 SELECT g.generation, r.token, r.state, r.fingerprint = $3::bytea, r.generation, r.marked, r.waits,
-	(extract(epoch FROM r.lease_until - clock_timestamp()) * 1000000)::bigint,
+	(extract(epoch FROM greatest(r.lease_until, CASE WHEN NOT r.marked AND NOT $6::boolean THEN r.ticket_until END)
+		- clock_timestamp()) * 1000000)::bigint,
 	r.keep_until <= clock_timestamp(), coalesce(r.stone_until > clock_timestamp(), false),
 	CASE WHEN r.state IN ('c', 'd') AND r.fingerprint = $3::bytea THEN r.response END,
 	current_setting('synchronous_standby_names') <> '',

@@ -12,8 +12,9 @@ WITH page AS MATERIALIZED (
 	FROM (SELECT * FROM interlock_record WHERE id >= $1::text AND (id > $1::text OR NOT $2::boolean) ORDER BY id LIMIT $3::int) r
 )
 SELECT p.id, p.state, p.keep_until <= clock_timestamp() AS over, coalesce(p.stone_until > clock_timestamp(), false) AS remembered,
-	p.generation, p.marked, p.ticket IS NOT NULL AND p.token IN (p.ticket, '-') AS handed,
-	(extract(epoch FROM p.lease_until - clock_timestamp()) * 1000000)::bigint AS left_over,
+	p.generation, p.marked, p.ticket IS NOT NULL AND (p.token IN (p.ticket, '-') OR p.lease_until <= clock_timestamp()) AS handed,
+	(extract(epoch FROM greatest(p.lease_until, CASE WHEN NOT p.marked THEN p.ticket_until END)
+		- clock_timestamp()) * 1000000)::bigint AS left_over,
 	(extract(epoch FROM p.keep_until - clock_timestamp()) * 1000000)::bigint AS kept,
 	substring(p.response FROM 1 FOR $5::int) AS response, coalesce(length(p.response), 0) AS size, p.n
 FROM page p

@@ -11,6 +11,10 @@ WITH conf AS MATERIALIZED (
 ), marked AS (
 	UPDATE interlock_record AS r SET
 		marked = r.marked OR NOT $6::boolean, ticket = CASE WHEN $6::boolean THEN r.token ELSE r.ticket END,
+		ticket_until = CASE WHEN $6::boolean
+			THEN greatest(r.lease_until, clock_timestamp() + $3::bigint * interval '1 microsecond') ELSE r.ticket_until END,
+		earlier = CASE WHEN $6::boolean AND r.ticket <> r.token THEN r.ticket ELSE r.earlier END,
+		earlier_until = CASE WHEN $6::boolean AND r.ticket <> r.token THEN r.ticket_until ELSE r.earlier_until END,
 		lease_until = greatest(r.lease_until, clock_timestamp() + $3::bigint * interval '1 microsecond'),
 		keep_until = greatest(r.keep_until, clock_timestamp() + $4::bigint * interval '1 microsecond'),
 		sweep_hour = greatest(r.sweep_hour,

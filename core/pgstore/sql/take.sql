@@ -26,7 +26,8 @@ WITH conf AS MATERIALIZED (
 )
 -- generation belongs to a grant. The rest is the row, if there is no grant.
 SELECT g.generation, r.token, r.state, r.fingerprint = $3::bytea, r.generation, r.marked,
-	(extract(epoch FROM r.lease_until - clock_timestamp()) * 1000000)::bigint,
+	(extract(epoch FROM greatest(r.lease_until, CASE WHEN $8::boolean AND NOT r.marked AND NOT $6::boolean THEN r.ticket_until END)
+		- clock_timestamp()) * 1000000)::bigint,
 	r.keep_until <= clock_timestamp(),
 	CASE WHEN $8::boolean OR r.state = 'd' AND r.fingerprint = $3::bytea THEN r.response END,
 	current_setting('synchronous_standby_names') <> '',

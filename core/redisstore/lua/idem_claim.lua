@@ -5,8 +5,9 @@
 --                 (c claimed, d done, x done without its response), u end of the
 --                 lease in ms, m the effect may have happened, w a duplicate waits,
 --                 h ticket: the token of the attempt that handed the claim over (- after
---                 another attempt has the claim), r response; of a claim, the interim
---                 response, if it is not empty
+--                 a duplicate has the claim), e end of the ticket in ms, p and q the ticket
+--                 that this attempt had taken, and its end, r response; of a claim, the interim
+--                 response, if it is not empty, i the token of its attempt
 -- KEYS[2] tombstone, only where there may be one
 -- ARGV[1] token
 -- ARGV[2] fingerprint
@@ -73,11 +74,15 @@ if not token then
 	return {'claim', 'granted', 1}
 end
 
-r = redis.call('HMGET', KEYS[1], 'u', 'm', 'h', 'r')
+r = redis.call('HMGET', KEYS[1], 'u', 'm', 'h', 'r', 'e')
 local ends = tonumber(r[1])
 if not ends then
 	return {'claim', 'damaged'}
-elseif time < ends then
+end
+if r[3] and r[3] ~= '-' and not r[2] and ARGV[5] ~= '1' then
+	ends = math.max(ends, tonumber(r[5]) or 0)
+end
+if time < ends then
 	local listed = 0
 	if r[4] and r[4] ~= '' then
 		return {'claim', 'in-flight', ends - time, 0, r[4]}
@@ -87,14 +92,14 @@ elseif time < ends then
 	end
 	return {'claim', 'in-flight', ends - time, listed}
 end
--- The lease has lapsed. Where the effect may have happened, it is not known if it
+-- The lease has lapsed, and the ticket. Where the effect may have happened, it is not known if it
 -- did; else the claim is free for the same request.
 if r[2] or ARGV[5] == '1' then
 	return {'claim', 'unknown'}
 end
 redis.call('HSET', KEYS[1], 't', ARGV[1], 'g', text(generation + 1), 'u', text(time + ARGV[3]))
 if r[3] then
-	redis.call('HSET', KEYS[1], 'h', '-', 'r', '')
+	redis.call('HSET', KEYS[1], 'h', '-', 'p', '-', 'r', '')
 end
 redis.call('PEXPIRE', KEYS[1], ARGV[4], 'GT')
 return {'claim', 'granted', generation + 1}

@@ -40,7 +40,7 @@ elseif token and state ~= 'c' then
 	return {'commit', 'stored'} -- by an earlier try; or the final response is
 end
 if interim then
-	redis.call('HSET', KEYS[1], 'r', ARGV[5])
+	redis.call('HSET', KEYS[1], 'r', ARGV[5], 'i', ARGV[1])
 else
 	redis.call('HSET', KEYS[1], 'v', '1', 't', ARGV[1], 'f', ARGV[2], 'g', ARGV[3], 's', ARGV[4], 'r', ARGV[5])
 end

@@ -10,7 +10,7 @@
 --
 -- Returns {'claim', state, ...} as idem_claim.lua; expired if there is no such record, or if
 -- the claim is of an attempt that knows nothing of the ticket.
-local r = redis.call('HMGET', KEYS[1], 'v', 't', 'f', 's', 'g', 'u', 'm', 'h', 'r')
+local r = redis.call('HMGET', KEYS[1], 'v', 't', 'f', 's', 'g', 'u', 'm', 'h', 'r', 'e')
 local token, state, generation, ends, ticket = r[2], r[4], tonumber(r[5]), tonumber(r[6]), r[8]
 local look = ARGV[2] == ''
 
@@ -26,7 +26,7 @@ elseif state == 'x' then
 	return {'claim', 'unavailable'}
 elseif state ~= 'c' or not ends then
 	return {'claim', 'damaged'}
-elseif not look and ticket ~= ARGV[6] then
+elseif not look and ticket ~= ARGV[6] and token ~= ARGV[6] then
 	return {'claim', 'expired'}
 elseif not look and token == ARGV[1] then
 	return {'claim', 'granted', generation}
@@ -34,6 +34,15 @@ end
 
 local t = redis.call('TIME')
 local time = t[1] * 1000 + math.floor(t[2] / 1000)
+if not look and ticket ~= ARGV[6] then -- about to be handed over, perhaps
+	if time < ends then
+		return {'claim', 'in-flight', ends - time, 0}
+	end
+	return {'claim', 'expired'}
+end
+if look and ticket and ticket ~= '-' and not r[7] and ARGV[5] ~= '1' then
+	ends = math.max(ends, tonumber(r[10]) or 0)
+end
 local free = not look and (token == ticket or token == '-') -- never taken, or given up
 if not free then
 	if time < ends then

@@ -72,7 +72,12 @@ func (s *suite) takesHandedOver() {
 func (s *suite) takesOnlyHandedOver() {
 	s.find(first(), record.StateExpired, first().with())
 	a := s.claimed()
-	s.find(a.again(), record.StateExpired, a.with()) // of an attempt that has not handed over
+	// The attempt hands over when its transaction is committed, or does not.
+	if rep := s.find(a.again(), record.StateInFlight, a.with()); rep.Left <= 0 || rep.Left > long {
+		s.Errorf("%v remain of a lease of %v", rep.Left, long)
+	}
+	died := s.lapsed()
+	s.find(died.again(), record.StateExpired, died.with())
 	s.handOver(a.again(), long, driver.ErrNotOwner)
 	s.handOver(a, long, nil)
 	s.handOver(a, long, nil)
@@ -169,10 +174,46 @@ func (s *suite) givenBack() {
 	s.powerless(a)
 	next := s.grant(a.again(), 1, a.with(), leased(tiny)) // although it is marked
 	s.abandon(next, nil)
-	b := s.handedOver()
-	s.grant(b.again(), 1, b.with(), leased(tiny))
-	s.lapse(b)
-	s.grant(b.again(), 2) // a duplicate is carried out
+}
+
+// While a ticket is good no duplicate is carried out, also after a job with a shorter lease has
+// given up or died.
+func (s *suite) closedForTheTicket() {
+	gave := s.handedOver() // the ticket is good for the lease that it had, which is longer
+	job := s.grant(gave.again(), 1, gave.with(), leased(tiny))
+	s.abandon(job, nil)
+	if rep := s.find(gave.again(), record.StateInFlight); rep.Left <= tiny || rep.Left > long {
+		s.Errorf("after a job with a lease of %v gave up a duplicate has %v to wait; want what remains of the ticket's %v", tiny, rep.Left, long)
+	}
+	if rep := s.look(gave, record.StateInFlight); rep.Left <= tiny || rep.Left > long {
+		s.Errorf("after a job gave up a look finds that %v remain; want what remains of the ticket's %v", rep.Left, long)
+	}
+	s.grant(gave.again(), 1, gave.with())
+
+	died := s.handedOver()
+	s.interim(died, "accepted", record.StateGranted)
+	s.grant(died.again(), 1, died.with(), leased(tiny))
+	s.lapse(died)
+	for _, rep := range []record.ClaimReply{s.find(died.again(), record.StateInFlight), s.look(died, record.StateInFlight)} {
+		if rep.Left <= tiny || rep.Left > long || rep.Response != "accepted" {
+			s.Errorf("after a job died a duplicate has %v to wait, and the response %q; want what remains of the ticket's %v, and the interim response",
+				rep.Left, rep.Response, long)
+		}
+	}
+	s.grant(died.again(), 2, died.with())
+
+	over := s.handedOver(leased(tiny)) // and after its time the first counts
+	job = s.grant(over.again(), 1, over.with(), leased(long))
+	s.find(over.again(), record.StateInFlight)
+	s.until("the ticket's time is over, and a duplicate is carried out after the job gave up", func() bool {
+		s.abandon(job, nil)
+		if rep := s.ask(over.again()); rep.State == record.StateGranted {
+			return true
+		}
+		job = s.grant(over.again(), 1, over.with(), leased(long))
+		return false
+	})
+	s.find(over.again(), record.StateExpired, over.with())
 }
 
 // The attempt that has handed over gives up: its handler has failed.
@@ -200,6 +241,36 @@ func (s *suite) voidedByItsGiver() {
 	s.interim(d, "accepted", record.StateGranted)
 	s.abandon(d, driver.ErrNotOwner) // that is its end
 	s.grant(d.again(), 1, d.with())
+}
+
+// A job hands over and fails: its claim goes back to the ticket that it came with, whatever interim
+// response an attempt before it has left.
+func (s *suite) voidedByAJob() {
+	for _, response := range []string{"", "accepted"} {
+		a := s.handedOver()
+		if response != "" {
+			s.interim(a, response, record.StateGranted)
+		}
+		job := s.grant(a.again(), 1, a.with(), leased(tiny))
+		s.handOver(job, long, nil)
+		s.handOver(job, long, nil)
+		s.abandon(job, nil)
+		s.find(a.again(), record.StateExpired, job.with())
+		if rep := s.find(a.again(), record.StateInFlight); rep.Left <= tiny || rep.Left > long || rep.Response != response {
+			s.Errorf("after a job handed over and failed a duplicate has %v to wait, and the response %q; want what remains of the first ticket's %v, and %q",
+				rep.Left, rep.Response, long, response)
+		}
+		next := s.grant(a.again(), 1, a.with())
+		s.handOver(next, long, nil)
+		last := s.grant(a.again(), 1, next.with(), leased(tiny))
+		s.abandon(last, nil)
+		s.find(a.again(), record.StateExpired, a.with())
+		s.interim(next, "nearly", record.StateGranted)
+		s.abandon(next, driver.ErrNotOwner)
+		last = s.grant(a.again(), 1, next.with())
+		s.stored(last.commit([]byte("final")))
+		s.replayed(a, "final")
+	}
 }
 
 func (s *suite) interimResponses() {
