@@ -214,7 +214,8 @@ func (c *claim) look() (reply driver.Reply, again bool, err error) {
 		again, err = c.read()
 		return driver.Reply{}, again || err == nil, err
 	} else if err != nil {
-		return driver.Reply{}, false, err
+		again, err = c.refuses(err)
+		return driver.Reply{}, again, err
 	}
 	if as, ours := v.hold(c.ask.Owner); ours && reply.Granted {
 		if c.received.IsZero() {
@@ -239,6 +240,9 @@ func (c *claim) look() (reply driver.Reply, again bool, err error) {
 		want = held{}
 	}
 	txn := v.write(notices, want, !reply.Granted)
+	if notices.Noted > 0 {
+		txn.Then = append(txn.Then, c.notes(notices.Noted))
+	}
 	switch {
 	case v.unsure:
 		again, err = c.list()

@@ -72,6 +72,9 @@ func (w *sweeper) once() error {
 			return err
 		}
 	}
+	if err := w.forgets(seen); err != nil {
+		return err
+	}
 	if err := w.each(w.names.beats(), func(e Entry) {
 		process, lease := w.beatOf(e.Name)
 		seen[e.Name] = w.note(e)

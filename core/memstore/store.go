@@ -3,6 +3,7 @@ package memstore
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -26,6 +27,7 @@ const sweepAt = 1024
 type Store struct {
 	mu        sync.Mutex
 	locks     map[string]*lock
+	notes     keystate.Notes
 	sweepAt   int // with so many locks the old ones are removed
 	watchers  map[string][]*watcher
 	attentive map[string]func(key, owner string) // by the id of the locker
@@ -85,6 +87,9 @@ func (s *Store) acquire(req driver.AcquireRequest) (rep driver.Reply, err error)
 	}
 	s.change(req.Key, func(r *keystate.Record, now time.Time) (n keystate.Notices) {
 		rep, n, err = r.Move(req, now)
+		if s.notes.Note(req.Key, req.From, n, now); errors.Is(err, driver.ErrNotOwner) && s.notes.Has(req.Key, req.From, now) {
+			err = driver.ErrPassedOn
+		}
 		return n
 	})
 	return rep, err

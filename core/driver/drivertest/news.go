@@ -157,7 +157,7 @@ func (s *stage) takes(p *step) error {
 	}
 }
 
-// gets waits for the offer of a key. Its owner is the actor with ":offer" behind the name.
+// gets waits for the offer of a key. Its owner is the actor with ":offer" after the name.
 func (s *stage) gets(p *step) error {
 	one, err := next(s.news[p.actor], s.end())
 	if err != nil {

@@ -21,7 +21,7 @@ type step struct {
 
 	actor, key  string
 	verb        *verb
-	asks, wants words // before and behind the arrow
+	asks, wants words // before and after the arrow
 	until       bool  // the action is repeated until the answer is the expected one
 	directive   word
 	steps       []step // of a block

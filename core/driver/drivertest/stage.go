@@ -136,7 +136,7 @@ func (s *stage) owner(actor string) string {
 }
 
 // waiter returns the waiting locker of a request: the word wait stands for the id of the actor's
-// locker, before it + for a place, and behind it ~ and the patience.
+// locker, before it + for a place, and after it ~ and the patience.
 func (s *stage) waiter(p *step) driver.Waiter {
 	w := p.asks.get("wait")
 	if w.name == "" {

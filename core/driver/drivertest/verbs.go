@@ -10,7 +10,7 @@ import (
 	"github.com/interlock-go/interlock/core/driver"
 )
 
-// verb is an action, with the words that are allowed before the arrow of a step and behind it.
+// verb is an action, with the words that are allowed before the arrow of a step and after it.
 type verb struct {
 	asks, wants string
 	answers     bool // a step says which answer is expected

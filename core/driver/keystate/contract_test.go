@@ -2,6 +2,7 @@ package keystate_test
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"testing"
 	"time"
@@ -26,6 +27,7 @@ func TestTheRulesKeepTheContractOfAStore(t *testing.T) {
 type store struct {
 	mu      sync.Mutex
 	records map[string]*keystate.Record
+	notes   keystate.Notes
 	watches map[string]map[int]func(driver.Signal)
 	hints   map[string]func(key, owner string)
 	offers  map[string]func(driver.Offer)
@@ -66,6 +68,9 @@ func (s *store) Acquire(_ context.Context, req driver.AcquireRequest) (rep drive
 	s.change(req.Key, func(r *keystate.Record, now time.Time) (n keystate.Notices) {
 		if req.From != "" {
 			rep, n, err = r.Move(req, now)
+			if s.notes.Note(req.Key, req.From, n, now); errors.Is(err, driver.ErrNotOwner) && s.notes.Has(req.Key, req.From, now) {
+				err = driver.ErrPassedOn
+			}
 		} else {
 			rep, n = r.Acquire(req, now)
 		}

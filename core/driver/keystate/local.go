@@ -23,9 +23,6 @@ func (r *Record) Shift(d time.Duration) {
 	for i := range r.places {
 		move(&r.places[i].ends)
 	}
-	for i := range r.passed {
-		move(&r.passed[i].until)
-	}
 }
 
 // SetEnds sets when the leases of the holders end.
@@ -82,12 +79,12 @@ func (r *Record) Owners() (owners []string) {
 func (r *Record) Reserved(now time.Time) bool { return r.reserved.stands(now) }
 
 // Ordered reports whether the order of the lockers that wait decides about a grant: the lock is kept for the first of
-// them, or one that wants the lock keeps new places out.
+// them, or a locker that wants the lock keeps new places out.
 func (r *Record) Ordered(now time.Time) bool { return r.reserved.stands(now) || now.Before(r.barrier) }
 
 // Idle reports whether the record says nothing but the last token: a store may forget it then if its
 // tokens grow all the same.
 func (r *Record) Idle(now time.Time) bool {
-	return r.Free() && !r.reserved.stands(now) && len(r.waiting)+len(r.passed)+len(r.unknown) == 0 &&
+	return r.Free() && !r.reserved.stands(now) && len(r.waiting)+len(r.unknown) == 0 &&
 		r.line.forgotten(now) && (r.line.only == "" || !now.Before(r.line.until))
 }

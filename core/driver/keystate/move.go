@@ -7,30 +7,28 @@ import (
 	"github.com/interlock-go/interlock/core/driver"
 )
 
-// passed notes that an owner has handed the lock on.
-type passed struct {
-	owner string
-	until time.Time // when the note ends
-}
-
 // Move carries out [driver.Store.Acquire] for a request with a From ([driver.AcquireRequest]). The error says
 // why the request is refused.
+//
+// A record has no notes of the owners that have handed the lock on: they would be in it for an hour each.
+// The store keeps them apart, in the same change ([Notices], Noted). Where the error matches
+// [driver.ErrNotOwner], and the store has a note of From that has not ended, its answer is
+// [driver.ErrPassedOn].
 func (r *Record) Move(req driver.AcquireRequest, now time.Time) (rep driver.Reply, n Notices, err error) {
 	r.At(now)
 	if req.Kind.Place() {
-		rep, err = r.movePlace(req, now)
-		return rep, n, err
+		return r.movePlace(req, now)
 	}
 	switch r.owner {
 	case "":
-		return rep, n, r.unmoved(&req)
+		return rep, n, r.unmoved(req.Kind)
 	case req.Owner: // a repeated request
 		return r.grant(req, now), n, nil
 	case req.From:
 	default:
-		return rep, n, r.unmoved(&req)
+		return rep, n, r.unmoved(req.Kind)
 	}
-	r.note(req, r.expires)
+	n.Noted = noted(req, r.expires, now)
 	if ends := now.Add(req.TTL); ends.Before(r.expires) && len(r.waiting) > 0 {
 		// The lockers that wait would ask only when the lease of From had ended.
 		n.Freed, n.Announced, n.Signal = true, true, driver.Signal{Next: names(r.waiting)}
@@ -42,15 +40,15 @@ func (r *Record) Move(req driver.AcquireRequest, now time.Time) (rep driver.Repl
 
 // movePlace moves a place. Those who wait for a place ask again after a second at the latest, so
 // that no signal has to tell them its new end.
-func (r *Record) movePlace(req driver.AcquireRequest, now time.Time) (rep driver.Reply, err error) {
+func (r *Record) movePlace(req driver.AcquireRequest, now time.Time) (rep driver.Reply, n Notices, err error) {
 	if i := r.placeOf(req.Owner); i >= 0 {
-		return driver.Reply{Granted: true, Token: r.places[i].token}, nil
+		return driver.Reply{Granted: true, Token: r.places[i].token}, n, nil
 	}
 	i := r.placeOf(req.From)
 	if i < 0 {
-		return rep, r.unmoved(&req)
+		return rep, n, r.unmoved(req.Kind)
 	}
-	r.note(req, r.places[i].ends)
+	n.Noted = noted(req, r.places[i].ends, now)
 	tokens := int64(1)
 	if req.Kind == driver.Permit {
 		tokens = driver.Tokens
@@ -59,23 +57,21 @@ func (r *Record) movePlace(req driver.AcquireRequest, now time.Time) (rep driver
 	token := r.mint(now, tokens)
 	r.places = append(slices.Delete(r.places, i, i+1), place{req.Owner, token, now.Add(req.TTL)})
 	r.last(now.Add(req.TTL))
-	return driver.Reply{Granted: true, Token: token}, nil
+	return driver.Reply{Granted: true, Token: token}, n, nil
 }
 
-// note notes that From has handed the lock on, as long as the request asks for. ends is the end of
-// its lease.
-func (r *Record) note(req driver.AcquireRequest, ends time.Time) {
-	if req.Noted > 0 {
-		r.passed = append(r.passed, passed{req.From, ends.Add(req.Noted)})
+// noted is for how long it is to be noted that From has handed the lock on. ends is the end of its lease.
+func noted(req driver.AcquireRequest, ends, now time.Time) time.Duration {
+	if req.Noted <= 0 {
+		return 0
 	}
+	return ends.Sub(now) + req.Noted
 }
 
 // unmoved says why the owner From of a request cannot hand the lock on.
-func (r *Record) unmoved(req *driver.AcquireRequest) error {
+func (r *Record) unmoved(kind driver.Kind) error {
 	switch {
-	case slices.ContainsFunc(r.passed, func(p passed) bool { return p.owner == req.From }):
-		return driver.ErrPassedOn
-	case req.Kind.Place():
+	case kind.Place():
 		return r.noPlace()
 	case !r.Free():
 		return driver.ErrTakenOver

@@ -41,7 +41,6 @@ type Record struct {
 	barrier  time.Time // while owners have places: until when an exclusive request keeps new places out
 	reserved reservation
 	line     line
-	passed   []passed                   // the owners that have handed the lock on lately
 	unknown  map[string]json.RawMessage // the fields of the text that this version does not know
 }
 
@@ -61,6 +60,9 @@ type Notices struct {
 	// Displaced is the id of the locker before which the newest caller goes ([driver.Turns]);
 	// empty for none.
 	Displaced string
+	// Noted is for how long the store has to note that the former owner of the request has handed the lock
+	// on ([Record.Move]); zero for none.
+	Noted time.Duration
 }
 
 // At brings the record up to an instant: leases, places and turns that have ended are gone. The
@@ -71,7 +73,6 @@ func (r *Record) At(now time.Time) {
 	}
 	r.setBack(now)
 	r.places = slices.DeleteFunc(r.places, func(p place) bool { return !now.Before(p.ends) })
-	r.passed = slices.DeleteFunc(r.passed, func(p passed) bool { return !now.Before(p.until) })
 	switch {
 	case r.reserved.stands(now):
 	case r.reserved.lasts > 0:
@@ -114,7 +115,7 @@ func (r *Record) Holder() (owner string, token int64, ok bool) {
 	}
 }
 
-// Waiting returns the list of waiting lockers as [driver.Signal.Next] has it, with those that were
+// Waiting returns the list of waiting lockers as [driver.Signal.Next] has it, with the lockers that were
 // called to a place and have not come yet.
 func (r *Record) Waiting() driver.Waiters {
 	all := make([]driver.Waiter, len(r.waiting))
@@ -129,22 +130,13 @@ func (r *Record) Waiting() driver.Waiters {
 // Clone returns a copy.
 func (r *Record) Clone() *Record {
 	c := *r
-	c.places, c.waiting, c.passed = slices.Clone(r.places), slices.Clone(r.waiting), slices.Clone(r.passed)
+	c.places, c.waiting = slices.Clone(r.places), slices.Clone(r.waiting)
 	c.line.came = slices.Clone(r.line.came)
 	return &c
 }
 
-// Ended returns when the last lease ended or will end, or the last note of an owner that has handed
-// the lock on.
-func (r *Record) Ended() time.Time {
-	ended := r.expires
-	for _, p := range r.passed {
-		if p.until.After(ended) {
-			ended = p.until
-		}
-	}
-	return ended
-}
+// Ended returns when the last lease ended or will end.
+func (r *Record) Ended() time.Time { return r.expires }
 
 // Acquire carries out [driver.Store.Acquire], unless the request has a From ([Record.Move]). The reply
 // lacks what only a client knows.

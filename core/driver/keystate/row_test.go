@@ -56,13 +56,9 @@ func TestARecordThatARowCannotSayStays(t *testing.T) {
 	attentive.Acquire(driver.AcquireRequest{Owner: driver.Attentive("a:1"), TTL: time.Second}, now)
 	wants := took(driver.AcquireRequest{})
 	wants.Acquire(driver.AcquireRequest{Owner: "b:1", Kind: driver.Shared, TTL: time.Second, Waiter: "b~a"}, now)
-	moved := took(driver.AcquireRequest{})
-	if _, _, err := moved.Move(driver.AcquireRequest{Owner: "t:1", From: "a:1", TTL: time.Second, Noted: time.Second}, now); err != nil {
-		t.Fatal(err)
-	}
 	for name, r := range map[string]*Record{
 		"shared": took(driver.AcquireRequest{Kind: driver.Shared}), "permit": took(driver.AcquireRequest{Kind: driver.Permit, AtMost: 1}),
-		"newest": took(driver.AcquireRequest{Line: driver.Newest, Waiter: "a"}), "attentive": attentive, "wants a place": wants, "moved": moved,
+		"newest": took(driver.AcquireRequest{Line: driver.Newest, Waiter: "a"}), "attentive": attentive, "wants a place": wants,
 	} {
 		if v, ok := r.Row(now); ok {
 			t.Errorf("%s: said to be the row %+v", name, v)

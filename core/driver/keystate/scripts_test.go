@@ -123,7 +123,7 @@ func (c asked) tries() bool {
 }
 
 // by has a record carry the call out. ttl is when to ask again.
-func (c asked) by(r *Record, now time.Time) (o effect, ttl time.Duration, room int64) {
+func (c asked) by(r *candidate, now time.Time) (o effect, ttl time.Duration, room int64) {
 	ms := func(n int64) time.Duration { return time.Duration(n) * time.Millisecond }
 	var n Notices
 	var err error
@@ -147,6 +147,12 @@ func (c asked) by(r *Record, now time.Time) (o effect, ttl time.Duration, room i
 		rep, n, err = r.Move(driver.AcquireRequest{
 			Owner: c.owner, Kind: c.kind(), AtMost: int(c.atMost), TTL: ms(c.lease), From: c.from, Above: c.above, Noted: ms(c.noted),
 		}, now)
+		if n.Noted > 0 {
+			r.notes[c.from] = now.Add(n.Noted)
+		}
+		if err != nil && now.Before(r.notes[c.from]) {
+			err = driver.ErrPassedOn
+		}
 		o.granted, o.token, room = rep.Granted, rep.Token, rep.Room
 	case c.script == "stay", c.script == "renew":
 		contended, err = r.Renew(driver.Renewal{Owner: c.owner, Kind: c.kind(), TTL: ms(c.lease)}, now)

@@ -30,7 +30,6 @@ type text struct {
 	Kept    *keptText     `json:"kept,omitempty"`
 	Newest  *newestText   `json:"newest,omitempty"`
 	Only    *untilText    `json:"only,omitempty"`
-	Passed  []untilText   `json:"passed,omitempty"`
 }
 
 type placeText struct {
@@ -93,9 +92,6 @@ func (r *Record) AppendText(b []byte) ([]byte, error) {
 	if r.line.only != "" {
 		t.Only = &untilText{r.line.only, micros(r.line.until)}
 	}
-	for _, p := range r.passed {
-		t.Passed = append(t.Passed, untilText{p.owner, micros(p.until)})
-	}
 	fields, err := json.Marshal(t)
 	if err != nil {
 		return b, fmt.Errorf("interlock: the record of a lock as text: %w", err)
@@ -141,9 +137,6 @@ func (r *Record) UnmarshalText(b []byte) error {
 	}
 	if o := t.Only; o != nil {
 		read.line.only, read.line.until = o.ID, instant(o.Until)
-	}
-	for _, p := range t.Passed {
-		read.passed = append(read.passed, passed{p.ID, instant(p.Until)})
 	}
 	*r = read
 	return nil

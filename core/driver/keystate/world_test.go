@@ -4,6 +4,7 @@ package keystate
 
 import (
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"strconv"
@@ -29,7 +30,7 @@ type member struct {
 type world struct {
 	key     string
 	rand    *rand.Rand
-	records []*Record
+	records []*candidate
 	members []*member
 	owners  int
 	limits  []int64 // of its permits; 0 is a shared lock
@@ -42,8 +43,16 @@ type world struct {
 	calls   []string
 }
 
+// candidate is a record that agrees with the server, with its notes.
+type candidate struct {
+	Record
+	notes map[string]time.Time
+}
+
+func (r *candidate) Clone() *candidate { return &candidate{*r.Record.Clone(), maps.Clone(r.notes)} }
+
 func newWorld(key string, seed uint64) *world {
-	w := &world{key: key, rand: rand.New(rand.NewPCG(seed, 1)), records: []*Record{{}}}
+	w := &world{key: key, rand: rand.New(rand.NewPCG(seed, 1)), records: []*candidate{{notes: map[string]time.Time{}}}}
 	for i := range 6 {
 		w.members = append(w.members, &member{id: fmt.Sprintf("%x%08x", 0xa+i, seed&0xffffffff)})
 	}
@@ -266,7 +275,7 @@ func (w *world) answered(l *member, c asked, reply any, a, b time.Time, s seen) 
 
 // agreeing returns the records after a call that agree with the server. If there is none, why
 // names the difference.
-func (w *world) agreeing(c asked, got effect, ms, room int64, a, b time.Time, s seen) (left []*Record, why string) {
+func (w *world) agreeing(c asked, got effect, ms, room int64, a, b time.Time, s seen) (left []*candidate, why string) {
 	for n, now := range instants(got, a, b) {
 		if n >= 4 && len(left) > 0 {
 			break // the others are for what Redis rounds

@@ -49,6 +49,7 @@ type change struct {
 	writes bool
 	lasts  bool // the write waits for the disk
 	heard  keystate.Notices
+	notes  []note
 	called int64 // by the row that was written
 }
 
@@ -69,6 +70,9 @@ func (w *worker) decide(ctx context.Context) error {
 	s, locks := w.lane.store, slices.ContainsFunc(w.batch, (*request).locks)
 	decide := func(q querier) error {
 		if err := s.read(ctx, q, all, locks); err != nil {
+			return err
+		}
+		if err := s.lookForNotes(ctx, q, w.batch); err != nil {
 			return err
 		}
 		return s.write(ctx, q, slices.DeleteFunc(slices.Clone(all), func(c *change) bool { return !c.writes }))
@@ -145,6 +149,7 @@ func (c *change) rule(v keystate.Row, text string, now time.Time) {
 		n := r.rule(rec, now, v)
 		r.answer.ruling = v
 		c.lasts = c.lasts || v.lasts
+		c.note(r, v, n, now)
 		c.notice(n, rec)
 	}
 	after, _ := rec.AppendText(nil)
@@ -168,8 +173,8 @@ func recordOf(v keystate.Row, text string) (*keystate.Record, error) {
 	return rec, rec.UnmarshalText([]byte(text))
 }
 
-// keepRecord is how long a record is kept after the last lease in it, at least: for the turns of those
-// that wait, and for tickets that were taken.
+// keepRecord is how long a record is kept after the last lease in it, at least: for the turns of the lockers
+// that wait.
 const keepRecord = time.Minute
 
 // notice adds the notices of a request to those of the requests before it.
@@ -201,12 +206,21 @@ func (s *Store) write(ctx context.Context, q querier, all []*change) error {
 	}
 	column := func(field func(*change) string) string { return textArray(all, field) }
 	number := func(field func(*change) int64) string { return numberArray(all, field) }
+	var notes []note
+	for i, c := range all {
+		for _, n := range c.notes {
+			n.of = int64(i) + 1
+			notes = append(notes, n)
+		}
+	}
 	rows, err := q.QueryContext(ctx, s.text.Load().write,
 		bytesArray(all, func(c *change) string { return c.key }), column(func(c *change) string { return c.version }),
 		number(func(c *change) int64 { return c.row.Token }), number(func(c *change) int64 { return c.row.Ends.UnixMicro() }),
 		column(func(c *change) string { return c.text }), column(func(c *change) string { return c.row.Owner }),
 		column(func(c *change) string { return string(c.row.Waiting) }), column(func(c *change) string { return strconv.FormatBool(c.heard.Freed) }),
-		s.rowTimeout(), flush)
+		s.rowTimeout(), flush,
+		bytesArray(notes, func(n note) string { return n.key }), numberArray(notes, func(n note) int64 { return n.of }),
+		numberArray(notes, func(n note) int64 { return n.ends.UnixMicro() }))
 	return each(rows, err, func() error {
 		var i int
 		var called int64

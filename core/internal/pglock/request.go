@@ -49,6 +49,7 @@ type request struct {
 	index int // of the lease that it renews, in its batch
 
 	key, owner, waiter string
+	from               string // the owner that hands the lock on; empty: none
 	ttl                time.Duration
 	token              int64
 

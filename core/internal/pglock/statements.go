@@ -41,6 +41,9 @@ var readText string
 //go:embed sql/write.sql
 var writeText string
 
+//go:embed sql/noted.sql
+var notedText string
+
 //go:embed sql/look.sql
 var lookText string
 
@@ -55,6 +58,7 @@ type statements struct {
 	of                [records]string // by the kind of the requests
 	take, free        string          // of one request
 	read, lock, write string          // of records
+	noted             string
 	look, sweep       string
 	list              string
 }
@@ -78,7 +82,7 @@ func statementsFor(table string, fit func(text string) string) *statements {
 		},
 		take: text(takeText), free: text(freeText),
 		read: text(readText), lock: text(strings.Replace(readText, "-- lock the rows", "FOR NO KEY UPDATE", 1)), write: text(writeText),
-		look: text(lookText), sweep: text(sweepText),
+		noted: text(notedText), look: text(lookText), sweep: text(sweepText),
 		list: text(listText),
 	}
 }
@@ -165,6 +169,9 @@ func numberArray[T any](all []T, field func(T) int64) string {
 
 // braced makes an array of elements that begin with a comma each.
 func braced(b []byte) string {
+	if len(b) == 0 {
+		return "{}"
+	}
 	b[0] = '{'
 	return string(append(b, '}'))
 }

@@ -187,7 +187,7 @@ func (s *Store) Acquire(ctx context.Context, ask driver.AcquireRequest) (driver.
 	ask.TTL = micros(ask.TTL)
 	s.sweeping.Do(s.startSweep)
 	_, attentive := driver.IsAttentive(ask.Owner)
-	r := &request{kind: acquires}
+	r := &request{kind: acquires, from: ask.From}
 	if ask.Kind.Place() || ask.Line != driver.InTurn || ask.From != "" || attentive {
 		r.kind = records
 	}

@@ -39,7 +39,7 @@ CREATE TABLE interlock_fence (
 	token bigint NOT NULL
 ) WITH (fillfactor = 70);
 
--- One row for each lock. A page is filled to a half only: the other half is for new
+-- One row for each lock, and for two hours one for each ticket that was taken over. A page is filled to a half only: the other half is for new
 -- versions of its rows. An update that finds room on its page, and changes no column that
 -- has an index, touches no index and leaves nothing for VACUUM.
 CREATE TABLE interlock_lock (

@@ -55,7 +55,7 @@ local function write(ms, ...)
 	end
 end
 
--- bound forgets the locker whose last newest caller came before those of all other lockers, where
+-- bound forgets the locker whose last newest caller came first, where
 -- there are many.
 local function bound()
 	if call('HLEN', line) <= room + 1 then
