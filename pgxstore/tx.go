@@ -27,7 +27,7 @@ var ErrNotYours = errors.New("interlock: the engine ends the transaction of a re
 // [pgstore.Store] on it knows how many connections the pool has.
 func DB(pool *pgxpool.Pool) *sql.DB {
 	c := connector{Connector: stdlib.GetPoolConnector(pool)}
-	c.driver = bounded{c.Connector.Driver(), int(pool.Config().MaxConns)}
+	c.driver = bounded{c.Connector.Driver(), pool, int(pool.Config().MaxConns)}
 	db := sql.OpenDB(c)
 	db.SetMaxIdleConns(0) // they are idle in the pool
 	return db
@@ -45,11 +45,15 @@ func (c connector) Driver() sqldriver.Driver { return c.driver }
 // bounded is the driver of a pool.
 type bounded struct {
 	sqldriver.Driver
+	pool     *pgxpool.Pool
 	maxConns int
 }
 
 // MaxConns is how many connections the pool has at the most, for package pgstore.
 func (b bounded) MaxConns() int { return b.maxConns }
+
+// AcquiredConns is how many of them are in use.
+func (b bounded) AcquiredConns() int { return int(b.pool.Stat().AcquiredConns()) }
 
 // TxOn returns the transaction that is open on a connection of database/sql in the form of
 // pgx. Both can be used by turns: rows of the one have to be closed before the other

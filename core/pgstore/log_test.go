@@ -111,6 +111,9 @@ func TestLocksKeepNoConnectionOfASmallPool(t *testing.T) {
 				t.Errorf("%d connections are kept between two statements", n)
 			}
 		}
+		if !strings.Contains(log.String(), "the option Records of package pgstore") {
+			t.Errorf("the warning does not name the option: %s", log.String())
+		}
 		if n := strings.Count(log.String(), "max_open_connections=4"); n != 1 {
 			t.Errorf("%d warnings that the pool is small; want 1", n)
 		}

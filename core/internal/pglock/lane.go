@@ -340,7 +340,7 @@ func (w *worker) connect(ctx context.Context) (err error) {
 	if w.conn != nil {
 		return nil
 	}
-	w.conn, err = w.lane.store.db.Conn(ctx)
+	w.conn, err = pgpool.Conn(ctx, w.lane.store.db)
 	w.since = time.Now()
 	return err
 }
@@ -362,7 +362,7 @@ func (s *Store) ample() bool {
 	}
 	s.small.Do(func() {
 		s.set.Log.Warn("interlock: the pool of connections for the locks is small: callers that hold some of them can keep "+
-			"the locks from being renewed and released; give the locks a pool of their own",
+			"the locks from being renewed and released; "+pgpool.Advice,
 			"max_open_connections", limit, "ample", amplePool)
 	})
 	return false

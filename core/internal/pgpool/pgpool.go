@@ -7,6 +7,7 @@ import (
 	"database/sql"
 	sqldriver "database/sql/driver"
 	"errors"
+	"fmt"
 )
 
 // readOnly is the code of a statement that a standby refuses, or a server that only reads
@@ -60,9 +61,22 @@ type UnsentError struct{ error }
 // Unwrap returns the error of the pool.
 func (e UnsentError) Unwrap() error { return e.error }
 
+// Conn takes a connection from a pool. If all of them stay in use, the error says so, and what helps: most
+// often handlers have them, which wait for a lock or for their claim.
+func Conn(ctx context.Context, db *sql.DB) (*sql.Conn, error) {
+	conn, err := db.Conn(ctx)
+	if limit := Limit(db); err != nil && ctx.Err() != nil && limit > 0 && inUse(db) >= limit {
+		err = fmt.Errorf("all %d connections of the pool stayed in use: %s", limit, Advice)
+	}
+	return conn, err
+}
+
+// Advice is for a pool that handlers can keep from a store.
+const Advice = "the option Records of package pgstore gives locks and records a pool that handlers do not use"
+
 // On runs do on a connection of a pool. A connection that only reads is retired.
 func On(ctx context.Context, db *sql.DB, do func(*sql.Conn) error) error {
-	conn, err := db.Conn(ctx)
+	conn, err := Conn(ctx, db)
 	if err != nil {
 		return UnsentError{err}
 	}
@@ -110,4 +124,12 @@ func Limit(db *sql.DB) int {
 		return other.MaxConns()
 	}
 	return limit
+}
+
+// inUse returns how many connections of a pool are in use.
+func inUse(db *sql.DB) int {
+	if other, ok := db.Driver().(interface{ AcquiredConns() int }); ok {
+		return max(db.Stats().InUse, other.AcquiredConns())
+	}
+	return db.Stats().InUse
 }

@@ -6,6 +6,7 @@ import (
 	sqldriver "database/sql/driver"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/interlock-go/interlock/core/internal/pgpool"
@@ -44,6 +45,47 @@ func TestAConnectionThatOnlyReadsIsGivenUp(t *testing.T) {
 		if err := db.Close(); err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+// shared is a server whose pool has two connections in all, which others use, too.
+type shared struct{ ending }
+
+func (s shared) Connect(ctx context.Context) (sqldriver.Conn, error) {
+	<-ctx.Done()
+	return nil, ctx.Err()
+}
+func (s shared) Driver() sqldriver.Driver          { return s }
+func (shared) Open(string) (sqldriver.Conn, error) { return nil, errors.ErrUnsupported }
+func (shared) MaxConns() int                       { return 2 }
+func (shared) AcquiredConns() int                  { return 2 }
+
+func TestAPoolThatStaysInUseNamesTheOption(t *testing.T) {
+	ended, cancel := context.WithCancel(t.Context())
+	own := sql.OpenDB(ending{})
+	own.SetMaxOpenConns(1)
+	held, err := own.Conn(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	cancel()
+	free := sql.OpenDB(ending{})
+	free.SetMaxOpenConns(1)
+	for name, c := range map[string]struct {
+		db   *sql.DB
+		want string
+	}{
+		"handlers have all":                   {own, "all 1 connections of the pool stayed in use: the option Records"},
+		"handlers have all of another's pool": {sql.OpenDB(shared{}), "all 2 connections of the pool stayed in use: the option Records"},
+		"one is free":                         {free, "context canceled"},
+	} {
+		err := pgpool.On(ended, c.db, func(*sql.Conn) error { return nil })
+		if err == nil || !strings.HasPrefix(err.Error(), c.want) || !errors.As(err, new(pgpool.UnsentError)) {
+			t.Errorf("%s: %v; want an error that nothing was sent, which begins with %q", name, err, c.want)
+		}
+	}
+	if err := errors.Join(held.Close(), own.Close(), free.Close()); err != nil {
+		t.Error(err)
 	}
 }
 
