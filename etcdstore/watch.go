@@ -34,8 +34,9 @@ var (
 // member, and the token of its begin. Where a watch has failed, later watches get another
 // stream, with another member and a new token.
 type stream struct {
-	number  int64
-	checked atomic.Int64 // when an answer was asked for last, by the wall clock in ns
+	number   int64
+	checked  atomic.Int64 // when an answer was asked for last, by the wall clock in ns
+	answered atomic.Int64 // when one came last
 }
 
 // Watch implements [casstore.Server].
@@ -60,7 +61,7 @@ func (s *server) watch(ctx context.Context, on *stream, prefix string, report fu
 	ctx = clientv3.WithRequireLeader(ctx) // without a leader the watch fails, and does not go on in silence
 	begin := time.AfterFunc(deaf, func() { cancel(errDeaf) })
 	defer begin.Stop()
-	w := &watching{server: s, on: on, ticks: time.NewTicker(quiet)}
+	w := &watching{server: s, on: on, name: prefix, ticks: time.NewTicker(quiet)}
 	defer w.ticks.Stop()
 	w.responses = s.client.Watch(ctx, prefix, append(opts, clientv3.WithCreatedNotify())...)
 	if _, err := w.next(ctx); err != nil {
@@ -108,12 +109,13 @@ func deliver(response clientv3.WatchResponse, read int64, report func([]casstore
 type watching struct {
 	*server
 	on        *stream
+	name      string
 	responses clientv3.WatchChan
 	last      time.Time // of the last response
 	ticks     *time.Ticker
 }
 
-// next waits for a response. Where none comes, it asks the member for one, and fails if none
+// next waits for a response. Where none comes, it asks the member for an answer, and fails if none
 // comes then: a watch of a member that hangs is silent like a watch of a key that does not
 // change.
 func (w *watching) next(ctx context.Context) (clientv3.WatchResponse, error) {
@@ -125,8 +127,10 @@ func (w *watching) next(ctx context.Context) (clientv3.WatchResponse, error) {
 		case response, ok := <-w.responses:
 			w.last = time.Now()
 			return response, fails(ctx, response, ok)
+		case <-ctx.Done():
+			return clientv3.WatchResponse{}, context.Cause(ctx)
 		case now := <-w.ticks.C:
-			switch silent := now.Sub(w.last); {
+			switch silent := min(now.Sub(w.last), time.Duration(now.UnixNano()-w.on.answered.Load())); {
 			case silent >= deaf:
 				return clientv3.WatchResponse{}, errDeaf
 			case silent >= quiet:
@@ -136,15 +140,25 @@ func (w *watching) next(ctx context.Context) (clientv3.WatchResponse, error) {
 	}
 }
 
-// ask asks for an answer to all watches of the stream, unless another of them has just done so.
+// ask asks for an answer on the stream, unless another watch of it has just done so: it begins a watch, and ends it when
+// that stands. A proxy of etcd (grpc-proxy) does not answer to requests for the progress of a watch.
 func (w *watching) ask(ctx context.Context, now time.Time) {
 	last := w.on.checked.Load()
 	if now.UnixNano()-last < int64(quiet/2) || !w.on.checked.CompareAndSwap(last, now.UnixNano()) {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, quiet/2)
-	defer cancel()
-	_ = w.client.RequestProgress(ctx) // the silence that follows says that it has failed
+	go func() {
+		ctx, cancel := context.WithTimeout(ctx, deaf)
+		defer cancel()
+		responses := w.client.Watch(ctx, w.name, clientv3.WithCreatedNotify())
+		select {
+		case response, ok := <-responses:
+			if fails(ctx, response, ok) == nil {
+				w.on.answered.Store(time.Now().UnixNano())
+			}
+		case <-ctx.Done(): // the silence that follows says that it has failed
+		}
+	}()
 }
 
 // fails returns why a watch has ended, or nil if it has not.
