@@ -38,7 +38,7 @@ const (
 // 31 days.
 //
 // If the error matches [ErrConfig] or [ErrKey], nothing has happened and the lease goes on. The reason may
-// be a store without tickets (packages redisstore, pgstore and memstore have them), a
+// be a store without tickets (package quorum), a
 // shared hold, a lease of several keys, a lock with other holds ([Lease], re-entry), a key above
 // 158 bytes, or a bad keep. With [ErrLost], [ErrMaxHold] and [ErrReleased] the lease had ended
 // before. After [ErrUnavailable] and any other error of the store there is no ticket, and the

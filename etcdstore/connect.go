@@ -2,6 +2,12 @@ package etcdstore
 
 import (
 	"context"
+	"fmt"
+	"maps"
+	"net"
+	"os"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -22,8 +28,42 @@ const (
 	loginFresh = 10 * time.Second
 )
 
-// connected marks the context of a client that Connect has made.
+// connected is the key of the [dials] in the context of a client that Connect has made.
 type connected struct{}
+
+// dials notes why there is no connection to a member.
+type dials struct {
+	mu      sync.Mutex
+	trouble map[string]string // by address
+}
+
+// dial connects to a member.
+func (d *dials) dial(ctx context.Context, address string) (net.Conn, error) {
+	network := "tcp"
+	if path, ok := strings.CutPrefix(address, "unix:"); ok {
+		network, address = "unix", path
+	}
+	conn, err := (&net.Dialer{}).DialContext(ctx, network, address)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	switch {
+	case err == nil:
+		delete(d.trouble, address)
+	case ctx.Err() == nil: // else it was given up
+		d.trouble[address] = err.Error()
+	}
+	return conn, err
+}
+
+// absent says why there is no connection, if the last try has failed at each member that was tried since.
+func (d *dials) absent() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if len(d.trouble) == 0 {
+		return nil
+	}
+	return fmt.Errorf("no connection to etcd: %s", strings.Join(slices.Sorted(maps.Values(d.trouble)), "; "))
+}
 
 // Connect makes a client for [New], as clientv3.New does, with two differences. The client
 // notices that a member hangs, unless config sets DialKeepAliveTime itself: it asks after 10 s
@@ -38,8 +78,13 @@ func Connect(config clientv3.Config) (*clientv3.Client, error) {
 	if config.Context == nil {
 		config.Context = context.Background()
 	}
-	config.Context = context.WithValue(config.Context, connected{}, true)
-	config.DialOptions = append(append([]grpc.DialOption{}, config.DialOptions...), grpc.WithChainUnaryInterceptor(new(login).intercept))
+	d := &dials{trouble: map[string]string{}}
+	config.Context = context.WithValue(config.Context, connected{}, d)
+	dialer := []grpc.DialOption{grpc.WithContextDialer(d.dial)}
+	if os.Getenv("HTTPS_PROXY")+os.Getenv("https_proxy") != "" {
+		dialer = nil // the dialer of gRPC goes through the proxy
+	}
+	config.DialOptions = slices.Concat(dialer, config.DialOptions, []grpc.DialOption{grpc.WithChainUnaryInterceptor(new(login).intercept)})
 	return clientv3.New(config)
 }
 

@@ -40,6 +40,9 @@ func New(client *clientv3.Client, opts ...casstore.Option) (*Store, error) {
 // Server makes the adapter alone, which [New] gives to casstore.New.
 func Server(client *clientv3.Client) casstore.Server {
 	s := &server{client: client}
+	if ctx := client.Ctx(); ctx != nil { // nil: a client of a test
+		s.dials, _ = ctx.Value(connected{}).(*dials)
+	}
 	s.lanes.send = s.send
 	s.stream.Store(&stream{})
 	return s
@@ -48,13 +51,20 @@ func Server(client *clientv3.Client) casstore.Server {
 // server is an etcd to package casstore.
 type server struct {
 	client *clientv3.Client
+	dials  *dials // nil: Connect has not made the client
 	lanes  lanes
 	stream atomic.Pointer[stream] // of the next watches
 }
 
 // Commit implements [casstore.Server].
 func (s *server) Commit(ctx context.Context, txn casstore.Txn) (casstore.Answer, error) {
-	return s.lanes.commit(ctx, txn)
+	answer, err := s.lanes.commit(ctx, txn)
+	if err != nil && ctx.Err() != nil && s.dials != nil {
+		if why := s.dials.absent(); why != nil {
+			err = fmt.Errorf("%w: %w", err, why)
+		}
+	}
+	return answer, err
 }
 
 // send sends some requests in one transaction, and gives each its answer. A request that etcd

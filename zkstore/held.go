@@ -20,7 +20,7 @@ import (
 //
 // After the end of the hold the Multi returns zk.ErrBadVersion or zk.ErrNoNode. The first call for a
 // lease sends a transaction, later calls send nothing. Of callers that hand a lock on within a
-// process each calls Held, and not only the first. Errors are those of [casstore.Store.Held]:
+// process each calls Held, and not only the first. The errors are as in [casstore.Store.Held]:
 // driver.ErrConfig for a shared lock or a permit, which have no such check.
 func (s *Store) Held(ctx context.Context, lease casstore.Lease) (held []any, err error) {
 	conditions, err := s.Store.Held(ctx, lease)

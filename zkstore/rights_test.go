@@ -54,7 +54,7 @@ func TestNewNodesHaveTheRightsOfTheRoot(t *testing.T) {
 	}
 }
 
-// The error of a user without a right is not taken for one that passes.
+// The error of a user without a right is not taken for an error that passes.
 func TestAUserWhoMayNotWriteIsRefused(t *testing.T) {
 	c := withEntries("r/k", 0).connect(t, 0)
 	c.readOnly = true

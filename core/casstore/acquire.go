@@ -77,6 +77,7 @@ func (s *Store) acquire(ask driver.AcquireRequest) (driver.Reply, error) {
 		c.deadline = end.Add(-max(0, min(margin, end.Sub(sent)/10)))
 	}
 	c.ask.Above = 0 // tokens grow with the revisions of the server
+	s.comesAgain(ask.Key, ask.Waiter)
 	c.hold, c.known = s.expect(ask.Key, ask.Owner, ask.Kind, lease)
 	defer s.asked(c.hold)
 	s.lists(ask.Key, ask.Waiter, true)

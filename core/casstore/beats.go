@@ -43,7 +43,7 @@ func (s *Store) spend() []time.Duration {
 	for _, h := range s.holds {
 		needed[h.lease], needed[h.as.lease()] = true, true
 	}
-	keep := len(s.queues) > 0 && len(s.holds) == 0
+	keep := len(s.queues)+len(s.leavers) > 0 && len(s.holds) == 0
 	for lease := range s.beaten {
 		switch {
 		case needed[lease]:

@@ -48,7 +48,7 @@ type queue struct {
 	unfollow func() // ends the watch of that beat
 }
 
-// hintPart is behind the name of a call in the name of an entry that has hints for the lockers of a
+// hintPart ends the name of an entry that has hints for the lockers of a
 // process ([driver.Turns]): owners, separated by commas.
 const hintPart = ":hint"
 

@@ -26,7 +26,7 @@
 //
 // # Turns
 //
-// The rules are those of all stores ([keystate.Record]), and the record is in the entry of the lock. Its
+// All stores share the rules ([keystate.Record]), and the record is in the entry of the lock. Its
 // instants are relative to the moment of the writing; each process counts them from when it saw the
 // entry first. Each locker that waits has an entry, and its revision says where the locker stands in line. So
 // lockers that come at once compare nothing and do not collide. The lock has the number of the last

@@ -9,5 +9,5 @@ func SetClock(s *Store, now func() time.Time) { s.now = now }
 func Remembers(s *Store) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return len(s.holds) + len(s.passes) + len(s.seen.locks) + len(s.queues) + len(s.beatWatches) + len(s.calls)
+	return len(s.holds) + len(s.passes) + len(s.seen.locks) + len(s.queues) + len(s.beatWatches) + len(s.calls) + len(s.leavers)
 }

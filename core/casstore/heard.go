@@ -77,7 +77,7 @@ func (s *Store) deleteCalls(ctx context.Context, names []string) (again []string
 	}
 	s.mu.Unlock()
 	conditions := txn.If
-	if txn.Else = names; unsure { // a later call may have the Version of one that was deleted
+	if txn.Else = names; unsure { // a later call may have the Version of a deleted call
 		txn = Txn{Read: names}
 	}
 	t := tries{store: s, deadline: time.Now().Add(s.wait()), base: ctx}

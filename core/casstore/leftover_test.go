@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/casstore"
 	"github.com/interlock-go/interlock/core/casstore/castest"
 )
@@ -69,5 +70,37 @@ func TestACallThatIsWrittenAllTheTimeCostsNoDeletion(t *testing.T) {
 			t.Errorf("%d transactions for %d grants; want 3 a grant at most", transactions, grants)
 		}
 		t.Logf("%.2f transactions a grant", float64(transactions)/float64(grants))
+	})
+}
+
+// The request that takes a locker out of the line was given up after a second, and its place stayed.
+func TestNoPlaceIsLeftOfCallersThatLeftDuringAnOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const keys = 20
+		server := castest.NewMemory()
+		a, b := start(t, server), start(t, server)
+		ctx, cancel := context.WithCancel(t.Context())
+		var all sync.WaitGroup
+		var held []*core.Lease
+		for i := range keys {
+			key := fmt.Sprint("k", i)
+			held = append(held, a.lock(t, key))
+			all.Go(func() { _, _ = b.Lock(ctx, key) })
+		}
+		time.Sleep(time.Second)
+		b.cut.Store(true)
+		cancel()
+		all.Wait()
+		time.Sleep(time.Minute)
+		b.cut.Store(false)
+		time.Sleep(time.Minute)
+		for i := range keys {
+			if view, err := a.store.Look(t.Context(), fmt.Sprint("k", i)); err != nil || view.Waiting != "" {
+				t.Errorf("%q wait for lock %d, %v; want that none waits, a minute after the outage", view.Waiting, i, err)
+			}
+		}
+		for _, l := range held {
+			_ = l.Release(t.Context())
+		}
 	})
 }

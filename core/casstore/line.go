@@ -67,7 +67,7 @@ func (l *line) read(entries []Entry) error {
 	return nil
 }
 
-// since returns the part of the line behind a number.
+// since returns the part of the line after a number.
 func (l *line) since(gone int64) []listed {
 	for i, w := range l.All {
 		if w.Number > gone {
@@ -100,7 +100,7 @@ type order struct {
 	whole bool     // the line is written into one entry
 }
 
-// reorder makes the line follow the list of the record, which was at first the line's part behind gone.
+// reorder makes the line follow the list of the record, which was at first the line's part after gone.
 func (v *view) reorder() (o order) {
 	before, want := v.line.since(v.gone), slices.Collect(v.rec.Waiting().All())
 	o.gone = v.gone
@@ -165,7 +165,7 @@ func (w listed) text() string {
 }
 
 // part is the beginning of the line for the process that is called: it calls the next ones without a look at the line.
-// It ends where a locker may be missing: at a locker without a number, and at a locker behind the known part.
+// It ends where a locker may be missing: at a locker without a number, and at a locker after the known part.
 func (v *view) part(o order) []listed {
 	all := o.all[:min(len(o.all), 1+ahead)]
 	if i := slices.IndexFunc(all, func(w listed) bool { return w.Number == 0 || !o.whole && !v.knows(w.Number) }); i >= 0 {

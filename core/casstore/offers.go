@@ -18,7 +18,7 @@ import (
 // more than one offer, however many have died with it.
 const offersAfter = driver.OfferLasts / 2
 
-// ahead is how many lockers an offer names that wait behind its own. The process that takes it calls these,
+// ahead is how many lockers an offer names that wait after its own. The process that takes it calls these,
 // one after the other, without a look at the line.
 const ahead = 32
 

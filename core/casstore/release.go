@@ -95,7 +95,7 @@ func (p *parting) giveUp() (waiting driver.Waiters, again bool, err error) {
 		v.own = lockerOf(p.ask.Owner)
 	}
 	var notices keystate.Notices
-	if p.lapsed && p.ask.Kind.Place() { // as others see it: no locker is called, and those that wait ask soon
+	if p.lapsed && p.ask.Kind.Place() { // as others see it: no locker is called, and the others ask soon
 		v.rec.SetEnds(func(owner string) time.Time {
 			return map[bool]time.Time{true: v.now, false: v.signs[owner].ends}[owner == p.ask.Owner]
 		})

@@ -98,6 +98,8 @@ type waiting struct {
 	reached     bool                               // by calls: the watch has begun
 	calls       map[string]heard                   // the entries of calls that were heard, by name
 	clearing    bool                               // they are to be deleted
+	leavers     map[string]*leaver                 // by the name of the entry
+	leaving     bool                               // they are to leave
 }
 
 var (
@@ -129,7 +131,7 @@ func New(server Server, opts ...Option) (*Store, error) {
 		server: server, names: layout{set.prefix}, timeout: set.timeout, log: set.log,
 		process: hex.EncodeToString(id[:]), host: fmt.Sprintf("%s/%d", host, os.Getpid()), now: time.Now,
 		holds: map[string]*hold{}, beaten: map[time.Duration]time.Time{}, spent: map[time.Duration]bool{}, passes: map[string]*lane{},
-		waiting: waiting{queues: map[string]*queue{}, beatWatches: map[string]*listening{}, hints: map[string]func(key, owner string){}, takers: map[string]taker{}, calls: map[string]heard{}},
+		waiting: waiting{queues: map[string]*queue{}, beatWatches: map[string]*listening{}, hints: map[string]func(key, owner string){}, takers: map[string]taker{}, calls: map[string]heard{}, leavers: map[string]*leaver{}},
 		seen:    sightings{locks: map[string]*sighting{}, beats: map[string]*sighting{}, pruneAt: pruneAt},
 	}
 	s.done, s.end = context.WithCancel(context.Background())
@@ -175,7 +177,7 @@ func (s *Store) Close() error {
 func (s *Store) idle() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return len(s.holds) == 0 && len(s.queues) == 0
+	return len(s.holds) == 0 && len(s.queues) == 0 && len(s.leavers) == 0
 }
 
 // background runs f, and has Close wait for it. It reports false if the store is closed.

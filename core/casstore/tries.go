@@ -160,8 +160,12 @@ type silence struct {
 
 func (e silence) Error() string {
 	text := fmt.Sprintf("no answer within %v", e.within.Round(time.Millisecond))
+	if why, ok := e.err.(interface{ Unwrap() []error }); ok { //nolint:errorlint // the last one is the reason
+		all := why.Unwrap()
+		return text + ": " + all[len(all)-1].Error()
+	}
 	if e.within >= e.least { // else its caller waits for no longer
-		text += fmt.Sprintf("; if the server is only slow, raise casstore.Timeout, which is %v", e.least)
+		text += fmt.Sprintf("; if the server is only slow, a program can raise casstore.Timeout, which is %v", e.least)
 	}
 	return text
 }
@@ -171,7 +175,7 @@ func (e silence) Is(target error) bool { return errors.Is(e.err, target) }
 
 // oneByOne waits until no other request of this process for a key is in between, but no longer than for
 // the answer to one try: requests for permits, and requests after a collision, would collide with each
-// other. Nothing but the number of collisions rests on it, so a release does not wait behind a request
+// other. Nothing but the number of collisions rests on it, so a release does not wait for a request
 // that gets no answer.
 func (s *Store) oneByOne(key string) (pass func()) {
 	s.mu.Lock()

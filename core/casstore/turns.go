@@ -29,6 +29,7 @@ func (s *Store) Space() string { return fmt.Sprintf("consensus %q", s.names.pref
 
 // Stand implements [driver.Turns].
 func (s *Store) Stand(ctx context.Context, ask driver.AcquireRequest) (reply driver.Reply, err error) {
+	s.comesAgain(ask.Key, ask.Waiter)
 	s.lists(ask.Key, ask.Waiter, true)
 	err = s.carry(ctx, ask.Key, s.lastSeen(ask.Key), func(v *view) (n keystate.Notices) {
 		v.own, v.first = ask.Waiter.ID(), ask.Line == driver.Newest
@@ -165,14 +166,19 @@ func (s *Store) Decline(ctx context.Context, key, waiter string) error {
 
 func (s *Store) decline(ctx context.Context, key, waiter string, at found) error {
 	s.lists(key, driver.Waiter(waiter), false)
-	err := s.carry(ctx, key, at, func(v *view) keystate.Notices {
-		v.own = waiter
-		return v.rec.Decline(waiter, v.now)
-	})
-	if errors.Is(err, driver.ErrNotReady) {
+	err := s.leave(ctx, key, waiter, at)
+	if s.leftLine(key, waiter, err != nil); errors.Is(err, driver.ErrNotReady) {
 		return nil // nothing is on its way any more
 	}
 	return err
+}
+
+// leave takes a locker out of the line.
+func (s *Store) leave(ctx context.Context, key, waiter string, at found) error {
+	return s.carry(ctx, key, at, func(v *view) keystate.Notices {
+		v.own = waiter
+		return v.rec.Decline(waiter, v.now)
+	})
 }
 
 // guard calls the next lockers in line, one after the other, for as long as the lock stays reserved: the

@@ -261,7 +261,7 @@ func TestALockerThatLeavesTakesNoOtherOutOfTheLine(t *testing.T) {
 }
 
 // A locker that has come again meanwhile is in the list, one that came before it is not. The call of the first locker
-// has the line behind it, and that must end before a gap.
+// has the line after it, and that must end before a gap.
 func TestALockerThatAListHasMissedIsNotPassedOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		memory := castest.NewMemory()
@@ -408,7 +408,7 @@ func TestAReaderDoesNotPassAWriterThatItDoesNotKnow(t *testing.T) {
 		if !ask(other, "reads", driver.Shared).Granted {
 			t.Fatal("the lock was given up, and its reader was called; want that it has the lock")
 		}
-		ask(writer, "writer", driver.Exclusive) // from then on others wait behind it
+		ask(writer, "writer", driver.Exclusive) // from then on others wait after it
 		if ask(readers, "late", driver.Shared).Granted {
 			t.Error("a reader has passed a writer in line; want that it waits behind")
 		}

@@ -146,10 +146,13 @@ func passes(err error) bool {
 	}
 }
 
+// errTables is the last in an error, since logs have the root cause of an error (observe.RootCause).
+var errTables = errors.New("the tables are missing (pgstore.Store.Migrate makes them), or not in the search_path (the option Schema names theirs)")
+
 // explain says what to do about an error where that is known.
 func explain(err error) error {
 	if pgpool.State(err) == "42P01" { // undefined_table
-		return fmt.Errorf("the tables are missing (Store.Migrate makes them), or not in the search_path (the option Schema names theirs): %w", err)
+		return fmt.Errorf("%w: %w", err, errTables)
 	}
 	return err
 }
