@@ -18,7 +18,8 @@ import (
 // UnaryClientRetry returns an interceptor for clients that sends a unary call again if the
 // server refused it with RetryInfo: the handler did not run. Servers of package grpclock and
 // of this package are the same to it. What [grpclock.UnaryClientRetry] says of pauses, tries
-// and deadlines holds here too. Streams pass. The interceptor is safe for concurrent use.
+// and deadlines holds here too. A stream is begun once, and gets the headers of
+// [grpclock.StreamClientHeld]. The interceptor is safe for concurrent use.
 //
 // Put [UnaryClientIdempotencyKey] in front, or each try has another key. Interceptors after
 // UnaryClientRetry see each try. Response headers and trailers come from the last try.
@@ -26,16 +27,13 @@ func UnaryClientRetry(opts ...grpclock.RetryOption) connect.ClientInterceptor {
 	retry := grpclock.UnaryClientRetry(opts...)
 	return func(next connect.ClientFunc) connect.ClientFunc {
 		return func(ctx context.Context, spec connect.Spec) (connect.ClientStream, error) {
-			if spec.StreamType != connect.StreamTypeUnary {
-				return next(ctx, spec)
-			}
 			ctx, err := holding(ctx, retry)
 			if err != nil {
 				return nil, err
 			}
 			stream, err := next(ctx, spec)
-			if err != nil {
-				return nil, err
+			if err != nil || spec.StreamType != connect.StreamTypeUnary {
+				return stream, err
 			}
 			return &tries{try: stream, ctx: ctx, spec: spec, next: next, retry: retry}, nil
 		}
@@ -45,6 +43,9 @@ func UnaryClientRetry(opts ...grpclock.RetryOption) connect.ClientInterceptor {
 // holding sets the headers [core.HeldHeader] and [core.FencesHeader] as the interceptor of gRPC
 // would. Its error is that of the interceptor: the call is not sent.
 func holding(ctx context.Context, retry grpc.UnaryClientInterceptor) (context.Context, error) {
+	if info, ok := connect.CallInfoForServerContext(ctx); ok { // in a handler without an interceptor of this module
+		ctx = core.WithHeld(ctx, info.RequestHeader().Values(core.HeldHeader)...)
+	}
 	var held string
 	var fences string
 	var asked bool

@@ -3,6 +3,7 @@ package connectlock_test
 import (
 	"context"
 	"errors"
+	"net/http/httptest"
 	"regexp"
 	"slices"
 	"sync/atomic"
@@ -307,5 +308,56 @@ func TestTheTokensOfTheCallerAreSentWithTheCallsUnderItsLock(t *testing.T) {
 		if err := lease.Release(t.Context()); err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+// A service in between that holds nothing knows the locks of its caller, with an interceptor of
+// this module or without, in unary calls and in streams.
+func TestAServiceInBetweenPassesTheLocksOfItsCallerOn(t *testing.T) {
+	store := memstore.New()
+	gateway, ledger := adaptertest.LockerOn(t, store), adaptertest.LockerOn(t, store)
+	behind := serve(t, newServer(keys, echoes, connectlock.Protect(declared(t, ledger), nil).Interceptor()))
+	lease, err := gateway.Lock(t.Context(), "account/42")
+	if err != nil {
+		t.Fatal(err)
+	}
+	client := func(srv *httptest.Server) *connect.Client {
+		return connect.NewClient(connecthttp.NewTransport(srv.Client(), srv.URL, protocols["gRPC"]...), connectlock.UnaryClientRetry())
+	}
+	talk := func(ctx context.Context, srv *httptest.Server) error {
+		stream, err := client(srv).CallClientStream(ctx, bankSpec(chat))
+		if err != nil {
+			return err
+		}
+		defer func() { _ = stream.Close() }()
+		return errors.Join(stream.Send(message("Request", "id", "42")), stream.CloseSend(), stream.Receive(message("Reply")))
+	}
+	between := []connect.ServerInterceptor{nil, connectlock.Protect(nil, nil).Interceptor()}
+	for _, interceptor := range between {
+		var chain []connect.ServerInterceptor
+		if interceptor != nil {
+			chain = append(chain, interceptor)
+		}
+		srv := serve(t, newServer(func(ctx context.Context, _ *dynamicpb.Message) (string, error) {
+			_, err := send(ctx, client(behind), debit, "id", "42")
+			return outcome(err).Reason, nil
+		}, func(ctx context.Context, _ connect.Spec, s connect.ServerStream) error {
+			return s.Send(message("Reply", "text", outcome(talk(ctx, behind)).Reason))
+		}, chain...))
+		if text, err := send(lease.Context(), client(srv), get, "id", "42"); text != string(reason.HeldByCaller) {
+			t.Errorf("unary, %d interceptors: %q, %v; want %q", len(chain), text, err, reason.HeldByCaller)
+		}
+		stream, err := client(srv).CallClientStream(lease.Context(), bankSpec(chat))
+		if err != nil {
+			t.Fatal(err)
+		}
+		reply := message("Reply")
+		if err := errors.Join(stream.Send(message("Request", "id", "42")), stream.Receive(reply)); err != nil || field(reply, "text") != string(reason.HeldByCaller) {
+			t.Errorf("stream, %d interceptors: %q, %v; want %q", len(chain), field(reply, "text"), err, reason.HeldByCaller)
+		}
+		_ = stream.Close()
+	}
+	if err := lease.Release(t.Context()); err != nil {
+		t.Error(err)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"connectrpc.com/connect/v2"
 	"google.golang.org/grpc"
 
+	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/grpclock"
 	"github.com/interlock-go/interlock/internal/grpcx"
 )
@@ -85,6 +86,7 @@ var errStream = connect.NewError(connect.CodeInternal, "The method is a stream, 
 // pass runs a method that the interceptor does not guard. The error that the handler hands
 // on from another server's guard loses its retry hint: this handler has run.
 func (c *call) pass(ctx context.Context, next connect.ServerFunc) error {
+	ctx = core.WithHeld(ctx, c.info.RequestHeader().Values(core.HeldHeader)...)
 	return outward(grpcx.HandedOn(c.ctx, inward(next(ctx, c.spec, c.stream))))
 }
 

@@ -12,12 +12,22 @@ import (
 
 	"github.com/interlock-go/interlock/core/driver"
 	"github.com/interlock-go/interlock/core/internal/carrier"
+	"github.com/interlock-go/interlock/core/internal/lock"
 )
 
 // HeldHeader names a header field, in gRPC a field of the metadata. A client lists in it the
-// locks that the client's own caller holds. The clients of this module send it ([HeldFor]), and
+// locks that the client's own callers hold. The clients of this module send it ([HeldFor]), and
 // a guard reads it: a request for a lock that its caller holds would wait for its own end,
-// and is refused at once ([ErrHeldByCaller]).
+// and is refused at once ([ErrHeldByCaller]). So is a request for a permit if its callers hold all of
+// them.
+//
+// Services in between pass the field on: every [Guard] and every idempotent endpoint does, and
+// grpclock, connectlock and mcplock do for all methods of a server that they protect. A service on
+// net/http that has neither gets the rule [Relay].
+//
+// The callers are taken to wait for the answer. A goroutine that goes on after the answer is
+// refused like the request that it came from. It takes its locks under a context without the
+// values of the request.
 //
 // The field grants nothing. A forged one can only have its own request refused, and a
 // malformed one is ignored. The guard compares it with the holder that the store names, so a
@@ -34,6 +44,22 @@ const (
 type callers []uint64
 
 type callersKey struct{}
+
+// WithHeld returns a context for the handler of a request that came with these values of
+// [HeldHeader]: [HeldFor] has them too. It is for adapters of frameworks; guards and idempotent
+// endpoints call it. Without a value, and for a malformed one, it returns ctx.
+func WithHeld(ctx context.Context, field ...string) context.Context {
+	ctx, _ = withHeld(ctx, field)
+	return ctx
+}
+
+func withHeld(ctx context.Context, field []string) (context.Context, callers) {
+	held := parseCallers(field)
+	if held == nil {
+		return ctx, nil
+	}
+	return context.WithValue(ctx, callersKey{}, held), held
+}
 
 // HeldFor returns the value of [HeldHeader] for a request that is sent under ctx: hashes of
 // the holds of the leases of ctx, and the hashes that came with the request of ctx. If there
@@ -83,14 +109,19 @@ func parseCallers(values []string) callers {
 	return all
 }
 
-// hold reports whether a list contains an owner of the callers.
-func (c callers) hold(owners string) bool {
-	for owner := range strings.SplitSeq(owners, ",") {
+// bar reports whether a request waits for its own callers. atMost is its number of permits. Where
+// all permits are taken, one of another caller may come free.
+func (c callers) bar(owners lock.Owners, atMost int) bool {
+	theirs := 0
+	for owner := range strings.SplitSeq(owners.List, ",") {
 		if owner != "" && slices.Contains(c, callerOf(owner)) {
-			return true
+			theirs++
 		}
 	}
-	return false
+	if owners.Full {
+		return atMost > 0 && theirs >= atMost
+	}
+	return theirs > 0
 }
 
 // chains are the requests that wait for a lock while their callers hold locks.
@@ -104,7 +135,7 @@ type chains struct {
 type chain struct {
 	of     *chains
 	held   callers
-	kind   driver.Kind
+	terms  lock.Terms
 	keys   []string
 	cancel context.CancelCauseFunc
 	closed bool // the caller holds a key: the request would wait for itself
@@ -114,9 +145,9 @@ type chain struct {
 // when the caller of the request holds a lock that the request waits for. The function
 // leave must be called when the request waits no more. It reports whether the context
 // has ended for that reason.
-func (l *Locker) join(ctx context.Context, keys []string, kind driver.Kind, held callers) (joined context.Context, leave func() bool) {
+func (l *Locker) join(ctx context.Context, keys []string, terms lock.Terms, held callers) (joined context.Context, leave func() bool) {
 	joined, cancel := context.WithCancelCause(ctx)
-	c := &chain{of: &l.chains, held: held, kind: kind, keys: keys, cancel: cancel}
+	c := &chain{of: &l.chains, held: held, terms: terms, keys: keys, cancel: cancel}
 	l.chains.mu.Lock()
 	if l.chains.waiting == nil {
 		l.chains.waiting = make(map[string][]*chain)
@@ -129,7 +160,7 @@ func (l *Locker) join(ctx context.Context, keys []string, kind driver.Kind, held
 	// A refusal from here on finds the request in the list. The lock knows the owners of an
 	// earlier refusal, and HeldBy reads them after the request was listed: neither is missed.
 	for _, key := range keys {
-		if held.hold(l.locks.HeldBy(key, kind)) {
+		if held.bar(l.locks.HeldBy(key, terms.Kind), terms.AtMost) {
 			l.chains.mu.Lock()
 			c.close()
 			l.chains.mu.Unlock()
@@ -162,14 +193,14 @@ func (c *chain) leave() (closed bool) {
 // refused ends the waits of requests for a key if their callers are among its owners. The
 // table calls it after each refusal of the store, for any caller of this process. A refused
 // place says nothing about exclusive requests, and the other way round.
-func (c *chains) refused(key string, kind driver.Kind, owners string) {
-	if c.n.Load() == 0 || owners == "" {
+func (c *chains) refused(key string, kind driver.Kind, owners lock.Owners) {
+	if c.n.Load() == 0 || owners.List == "" {
 		return
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, waiting := range c.waiting[key] {
-		if waiting.kind.Place() == kind.Place() && waiting.held.hold(owners) {
+		if waiting.terms.Kind.Place() == kind.Place() && waiting.held.bar(owners, waiting.terms.AtMost) {
 			waiting.close()
 		}
 	}

@@ -2,6 +2,7 @@ package core_test
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -163,6 +164,96 @@ func TestAPlaceBesideTheCallerIsGranted(t *testing.T) {
 		}
 		if why, took := serveCalled(t.Context(), core.Serialize(all[1], "account/42", core.Wait(time.Minute)), held); why != reason.HeldByCaller || took != 0 {
 			t.Errorf("%q after %v; want held-by-caller at once", why, took)
+		}
+		_ = lease.Release(t.Context())
+	})
+}
+
+// A request for a permit waits for its own callers only if they hold all of them.
+func TestARequestForAPermitOfItsCallersIsRefusedAtOnce(t *testing.T) {
+	for name, c := range map[string]struct {
+		permits int
+		callers int // of the permits
+		others  int
+		why     reason.Reason
+	}{
+		"the one permit":                    {1, 1, 0, reason.HeldByCaller},
+		"both permits":                      {2, 2, 0, reason.HeldByCaller},
+		"one of two, the other is free":     {2, 1, 0, ""},
+		"one of two, the other of a client": {2, 1, 1, reason.Full},
+	} {
+		for _, same := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, in one process: %v", name, same), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					all := lockers(t, memstore.New(), 3)
+					if same {
+						all[1], all[2] = all[0], all[0]
+					}
+					service := all[1]
+					held, wait := "", time.Minute
+					if c.why == reason.Full {
+						wait = 2 * time.Second
+					}
+					for i := range c.callers + c.others {
+						lease, err := all[2*(i%2)].Lock(t.Context(), "export/acme", core.Permits(c.permits))
+						if err != nil {
+							t.Fatal(err)
+						}
+						defer func() { _ = lease.Release(context.WithoutCancel(t.Context())) }()
+						if i < c.callers {
+							held = core.HeldFor(core.WithHeld(lease.Context(), held))
+						}
+					}
+					rule := core.AtMost(service, c.permits, "export/acme", core.Wait(wait))
+					first := make(chan reason.Reason, 1)
+					if c.why == reason.HeldByCaller { // also behind a request of another client
+						go func() {
+							why, _ := serveCalled(t.Context(), core.AtMost(service, c.permits, "export/acme", core.Wait(wait)), "")
+							first <- why
+						}()
+						synctest.Wait()
+						defer func() {
+							if why := <-first; why != reason.Full {
+								t.Errorf("the request of another client: %q; want it to wait", why)
+							}
+						}()
+					}
+					why, took := serveCalled(t.Context(), rule, held)
+					if why != c.why || (took >= wait) != (why == reason.Full) {
+						t.Errorf("%q after %v; want %q", why, took, c.why)
+					}
+				})
+			})
+		}
+	}
+}
+
+// A service in between that holds nothing keeps the knowledge of its callers.
+func TestEveryRulePassesTheLocksOfTheCallersOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		all := lockers(t, memstore.New(), 2)
+		lease, err := all[0].Lock(t.Context(), "account/42")
+		if err != nil {
+			t.Fatal(err)
+		}
+		held := core.HeldFor(lease.Context())
+		inner := core.Serialize(all[1], "account/42", core.Wait(time.Minute))
+		claim := func(context.Context, []core.Fence) error { return nil }
+		for name, middle := range map[string]*core.Guard{
+			"Serialize":           core.Serialize(all[1], "order/7"),
+			"Fenced":              core.Fenced("order/7", claim, core.AllowUnfenced()),
+			"Relay":               core.Relay(),
+			"CheckAnswer, OnLost": core.Serialize(all[1], "order/8", core.CheckAnswer(), core.OnLost(func(core.Loss) {})),
+		} {
+			refusal := middle.Do(t.Context(), called(held), func(ctx context.Context) bool {
+				if why, took := serveCalled(t.Context(), inner, core.HeldFor(ctx)); why != reason.HeldByCaller || took != 0 {
+					t.Errorf("behind %s: %q after %v; want held-by-caller at once", name, why, took)
+				}
+				return true
+			})
+			if refusal != nil {
+				t.Errorf("%s: %+v", name, refusal)
+			}
 		}
 		_ = lease.Release(t.Context())
 	})

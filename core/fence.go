@@ -72,11 +72,16 @@ const FencesHeader = "Interlock-Fences"
 const maxFences = 4096
 
 // FencesFor returns the value of [FencesHeader] for a request that is sent under ctx: all of
-// [Fences]. It is empty outside of a lock. The keys are in plain text, so it is for services
-// inside only. Its error matches [ErrConfig]: the locks of ctx do not fit into the field.
+// [Fences], and the tokens that a rule of [Fenced] or [Relay] has found in the request of ctx, of
+// two tokens of a key the greater. It is empty if there are none. The keys are in plain text, so
+// it is for services inside only. Its error matches [ErrConfig]: the tokens do not fit into the
+// field.
 func FencesFor(ctx context.Context) (string, error) {
 	var b []byte
 	fences := Fences(ctx)
+	if relayed, _ := carrier.Value(ctx, carrier.Relayed).([]Fence); len(relayed) > 0 {
+		fences = sortFences(append(fences, relayed...))
+	}
 	for i, f := range fences {
 		if i > 0 {
 			b = append(b, ", "...)
@@ -94,6 +99,18 @@ func FencesFor(ctx context.Context) (string, error) {
 		}
 	}
 	return string(b), nil
+}
+
+// withRelayed returns a context from which FencesFor passes on the fences that a request came with.
+func withRelayed(ctx context.Context, sent map[string]int64) context.Context {
+	if len(sent) == 0 {
+		return ctx
+	}
+	relayed := make([]Fence, 0, len(sent))
+	for key, token := range sent {
+		relayed = append(relayed, Fence{key, token})
+	}
+	return context.WithValue(ctx, carrier.Relayed, relayed)
 }
 
 // parseFences returns the fences of a field by key. A field that is missing or empty has none.

@@ -27,7 +27,8 @@ type fence struct {
 // the callers lock. Of the tokens in the request the guard takes only the token of that key: a
 // token of another lock does not count. All callers take their locks in one store under one
 // prefix, or their tokens cannot be compared. A client sends its tokens with the option
-// SendFences of httplock.Transport or of grpclock.UnaryClientRetry.
+// SendFences of httplock.Transport or of grpclock.UnaryClientRetry. It passes on the tokens of its
+// own callers, too, also those of other keys; a service in between without such a rule has [Relay].
 //
 // claim compares the tokens with the greatest tokens that the resource has seen, and raises
 // these. It gets the fences of one request, at least one, sorted by key, and must be safe for
@@ -86,7 +87,7 @@ func newFenced(template string, claim func(context.Context, []Fence) error, opts
 
 // claim claims the fences of a request in place of locks.
 func (g *Guard) claim(ctx context.Context, p Prepared) (Section, *Refusal) {
-	fences, err := g.fence.of(p)
+	fences, sent, err := g.fence.of(p)
 	if err == nil && len(fences) > 0 {
 		err = g.fence.claim(ctx, fences)
 		// The end of ctx can be a loss as well: that of a lock of this service.
@@ -100,26 +101,26 @@ func (g *Guard) claim(ctx context.Context, p Prepared) (Section, *Refusal) {
 		g.logRefusal(ctx, refusal, "interlock: the rule cannot claim the fence of its requests and refuses them")
 		return Section{}, refusal
 	}
+	ctx = withRelayed(ctx, sent)
 	if len(fences) == 0 {
 		return Section{ctx: ctx}, nil
 	}
 	return Section{ctx: context.WithValue(ctx, carrier.Fences, append(fences, claimedFences(ctx)...))}, nil
 }
 
-// of returns the fences of a request that belong to its keys.
-func (f *fence) of(p Prepared) ([]Fence, error) {
-	sent, err := parseFences(p.req.Header(FencesHeader))
+// of returns the fences of a request that belong to its keys, and all that it came with.
+func (f *fence) of(p Prepared) (fences []Fence, sent map[string]int64, err error) {
+	sent, err = parseFences(p.req.Header(FencesHeader))
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	var fences []Fence
 	for _, key := range p.keys {
 		switch token, ok := sent[key]; {
 		case ok:
 			fences = append(fences, Fence{key, token})
 		case !f.optional:
-			return nil, fmt.Errorf("%w in %s for a key of the request", errTokenMissing, FencesHeader)
+			return nil, nil, fmt.Errorf("%w in %s for a key of the request", errTokenMissing, FencesHeader)
 		}
 	}
-	return sortFences(fences), nil
+	return sortFences(fences), sent, nil
 }

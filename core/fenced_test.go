@@ -369,3 +369,48 @@ func FuzzTokens(f *testing.F) {
 		}
 	})
 }
+
+// A service in between has no rule for the key, and the service behind it has.
+func TestTokensPassAServiceInBetween(t *testing.T) {
+	field := "account/42=5, account/43=7"
+	claim := func(context.Context, []core.Fence) error { return nil }
+	for name, middle := range map[string]struct {
+		rule *core.Guard
+		want string // what the next service gets
+	}{
+		"Relay":                  {core.Relay(), field},
+		"Fenced with other keys": {core.Fenced("order/7", claim, core.AllowUnfenced()), field},
+		"Fenced with a key":      {core.Fenced("account/{header.account}", claim), field},
+	} {
+		refusal := middle.rule.Do(t.Context(), fenced(&field), func(ctx context.Context) bool {
+			if sent, err := core.FencesFor(ctx); err != nil || sent != middle.want {
+				t.Errorf("%s: %q, %v; want %q", name, sent, err, middle.want)
+			}
+			return true
+		})
+		if refusal != nil {
+			t.Errorf("%s: %+v", name, refusal)
+		}
+	}
+	// A rule that locks trusts nobody: its callers may be outside.
+	l, err := core.New(memstore.New())
+	if err != nil {
+		t.Fatal(err)
+	}
+	refusal := core.Serialize(l, "order/7").Do(t.Context(), fenced(&field), func(ctx context.Context) bool {
+		if sent, err := core.FencesFor(ctx); err != nil || strings.Contains(sent, "account") {
+			t.Errorf("behind Serialize: %q, %v; want no token of a caller", sent, err)
+		}
+		return true
+	})
+	if err := l.Close(t.Context()); refusal != nil || err != nil {
+		t.Errorf("%+v, %v", refusal, err)
+	}
+}
+
+func TestARelayRefusesMalformedTokens(t *testing.T) {
+	field := "account/42=nine"
+	if why, _ := serveFenced(t.Context(), core.Relay(), &field); why != reason.TokenMalformed {
+		t.Errorf("%q; want %q", why, reason.TokenMalformed)
+	}
+}

@@ -26,6 +26,7 @@ const guardWait = 5 * time.Second
 type Guard struct {
 	locker    *Locker // nil for a rule that takes no lock
 	fence     *fence  // of a rule that takes no lock
+	relay     bool    // of Relay
 	config    config
 	reads     *config // of requests that only read; nil: as the others
 	templates []*template

@@ -162,7 +162,11 @@ func (p Prepared) Enter(ctx context.Context) (Section, *Refusal) {
 	if g == nil {
 		return Section{ctx: ctx}, nil
 	}
-	if g.fence != nil {
+	ctx, held := withHeld(ctx, p.req.Header(HeldHeader))
+	switch {
+	case g.relay:
+		return g.passOn(ctx, p)
+	case g.fence != nil:
 		return g.claim(ctx, p)
 	}
 	c := g.configFor(p.req)
@@ -194,7 +198,7 @@ func (p Prepared) Enter(ctx context.Context) (Section, *Refusal) {
 	if v != nil {
 		v.Context, inner = ctx, v
 	}
-	lease, err := g.lock(inner, p, c)
+	lease, err := g.lock(inner, p, c, held)
 	if err != nil {
 		refusal := g.refusal(ctx, err)
 		refusal.keys = p.keys
@@ -219,15 +223,14 @@ func (p Prepared) Enter(ctx context.Context) (Section, *Refusal) {
 }
 
 // lock takes the locks of a request.
-func (g *Guard) lock(ctx context.Context, p Prepared, c *config) (*Lease, error) {
+func (g *Guard) lock(ctx context.Context, p Prepared, c *config, held callers) (*Lease, error) {
 	if t := broughtFor(ctx, p.keys, c); t != nil {
 		return g.locker.goOn(ctx, t, c)
 	}
-	held := parseCallers(p.req.Header(HeldHeader))
 	if held == nil {
 		return g.locker.lockWith(ctx, p.keys, c)
 	}
-	ctx, leave := g.locker.join(context.WithValue(ctx, callersKey{}, held), p.keys, c.terms.Kind, held)
+	ctx, leave := g.locker.join(ctx, p.keys, c.terms, held)
 	lease, err := g.locker.lockWith(ctx, p.keys, c)
 	switch closed := leave(); {
 	case closed && err == nil: // the caller's lock came free as the wait ended

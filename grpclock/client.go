@@ -42,11 +42,11 @@ func HideHeld() RetryOption { return func(o *retryOptions) { o.hideHeld = true }
 // SendFences sends the keys and fencing tokens of the locks that the caller holds as the
 // metadata [core.FencesHeader], for services inside with a rule of [core.Fenced]: the keys are
 // in plain text. A call with more than fits into it is not sent (INTERNAL). Default: no tokens
-// are sent. A stream gets them by metadata.AppendToOutgoingContext and [core.FencesFor].
+// are sent.
 func SendFences() RetryOption { return func(o *retryOptions) { o.fences = true } }
 
-// RetryHeld sends a call again also if the lock that it needs is held, while the caller
-// itself holds a lock. Default: such a call is sent once. All who wait for the lock of the
+// RetryHeld sends a call again also if the lock that it needs is held, or all of its permits are,
+// while the caller itself holds a lock. Default: such a call is sent once. All who wait for the lock of the
 // caller would wait for each further try.
 func RetryHeld() RetryOption { return func(o *retryOptions) { o.retryHeld = true } }
 
@@ -93,7 +93,7 @@ func RetryUnanswered() RetryOption {
 //
 // A call under a lock says so by the metadata [core.HeldHeader]. A server that needs a lock
 // which the caller holds refuses it at once (ABORTED), and the interceptor does not send it
-// again.
+// again. [StreamClientHeld] does the same for streams.
 //
 // A retry policy in the service config obeys the same hint by the trailer
 // grpc-retry-pushback-ms. Use only one or the other, or their tries multiply.
@@ -104,16 +104,9 @@ func UnaryClientRetry(opts ...RetryOption) grpc.UnaryClientInterceptor {
 	}
 	return func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoker grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 		md, _ := metadata.FromOutgoingContext(ctx)
-		held := core.HeldFor(ctx)
-		if held != "" && !o.hideHeld && len(md.Get(core.HeldHeader)) == 0 {
-			ctx = metadata.AppendToOutgoingContext(ctx, core.HeldHeader, held)
-		}
-		if o.fences {
-			fences, err := core.FencesFor(ctx)
-			if err != nil {
-				return status.Errorf(codes.Internal, "The call was not sent: %v", err)
-			}
-			ctx = grpcx.WithFences(ctx, md, fences)
+		ctx, held, err := o.told(ctx, md)
+		if err != nil {
+			return err
 		}
 		c := grpcx.NewCalling(ctx, method, req, md)
 		patience := asked.NewPatience(o.tries)
@@ -121,7 +114,7 @@ func UnaryClientRetry(opts ...RetryOption) grpc.UnaryClientInterceptor {
 			a, err := try(c, cc, func(opts ...grpc.CallOption) error { return invoker(ctx, method, req, reply, cc, opts...) }, opts)
 			step := c.Known.After(a)
 			delay, why, ok := hint(method, err)
-			if ok && why == reason.Held && held != "" && !o.retryHeld {
+			if ok && asked.InTheWay(why) && held != "" && !o.retryHeld {
 				return c.Result(step, err, delay)
 			}
 			if !ok && o.lost && c.Key != "" && step.Again {
@@ -144,6 +137,42 @@ func UnaryClientRetry(opts ...RetryOption) grpc.UnaryClientInterceptor {
 			}
 		}
 	}
+}
+
+// StreamClientHeld returns an interceptor that sends the metadata of [UnaryClientRetry] with
+// streams: which locks the callers hold ([core.HeldHeader], [HideHeld]) and, with [SendFences], the
+// fencing tokens. It never begins a stream again, so other options have no effect. The interceptor is
+// safe for concurrent use.
+func StreamClientHeld(opts ...RetryOption) grpc.StreamClientInterceptor {
+	var o retryOptions
+	for _, opt := range opts {
+		opt(&o)
+	}
+	return func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, streamer grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+		md, _ := metadata.FromOutgoingContext(ctx)
+		ctx, _, err := o.told(ctx, md)
+		if err != nil {
+			return nil, err
+		}
+		return streamer(ctx, desc, cc, method, opts...)
+	}
+}
+
+// told adds to the metadata of a call, which is md so far, which locks its callers hold. held is
+// empty if they hold none.
+func (o *retryOptions) told(ctx context.Context, md metadata.MD) (told context.Context, held string, err error) {
+	held = core.HeldFor(grpcx.WithHeld(ctx))
+	if held != "" && !o.hideHeld && len(md.Get(core.HeldHeader)) == 0 {
+		ctx = metadata.AppendToOutgoingContext(ctx, core.HeldHeader, held)
+	}
+	if o.fences {
+		fences, err := core.FencesFor(ctx)
+		if err != nil {
+			return ctx, held, status.Errorf(codes.Internal, "The call was not sent: %v", err)
+		}
+		ctx = grpcx.WithFences(ctx, md, fences)
+	}
+	return ctx, held, nil
 }
 
 // maxPause is the greatest pause that growth alone can reach, without the random

@@ -26,7 +26,7 @@ func serialize(rules Rules, opts ...Option) grpc.UnaryServerInterceptor {
 	return func(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (reply any, err error) {
 		m := methods[fullMethod(info.FullMethod)]
 		if m == nil {
-			reply, err = handler(ctx, req)
+			reply, err = handler(grpcx.WithHeld(ctx), req)
 			return reply, grpcx.HandedOn(ctx, err)
 		}
 		q := &grpcx.Request{Method: m, Ctx: ctx, Msg: req}
@@ -49,7 +49,7 @@ func serializeStreams(rules Rules, opts ...Option) grpc.StreamServerInterceptor 
 		ctx := ss.Context()
 		m := methods[fullMethod(info.FullMethod)]
 		if m == nil {
-			return grpcx.HandedOn(ctx, handler(srv, ss))
+			return grpcx.HandedOn(ctx, handler(srv, grpcx.Passing{ServerStream: ss, Ctx: grpcx.WithHeld(ctx)}))
 		}
 		s := &grpcx.Stream{ServerStream: ss, Wait: o.firstMessage}
 		refusal := m.Guard.Do(ctx, &grpcx.Request{Method: m, Ctx: ctx, Stream: s}, func(ctx context.Context) bool {

@@ -35,7 +35,7 @@ import (
 //
 // A request that is sent under a lock says so ([core.HeldHeader]). A server that needs a lock
 // which the caller holds refuses it at once, with status 409. While the caller holds a lock, a
-// request is not sent again after 423 (RetryHeld).
+// request is not sent again after 423 and 429 (RetryHeld).
 //
 // A request is sent again after an error of the connection, after status 409 if a request
 // with the key is in flight, and after 423, 429, and 5xx. Between two tries Transport pauses for
@@ -57,7 +57,7 @@ import (
 //     the key of the error ([idempotency.RequestError], [idempotency.WithKey]). With another key
 //     the effect could come twice.
 //   - Another error. The request was not carried out: no try reached a server, or the
-//     request cannot be sent. If it matches [idempotency.ErrKeyReused], the server knows the
+//     request cannot be sent. If it matches [idempotency.ErrKeyReused] alone, the server knows the
 //     key from another request; if it matches [idempotency.ErrResponseUnavailable], a request
 //     with the key was carried out, and its response cannot be had.
 //
@@ -99,8 +99,8 @@ type Transport struct {
 	// plain text. A request with more than fits into the field is not sent. Nor is the field
 	// sent after a redirect, which can lead anywhere. Default: no tokens are sent.
 	SendFences bool
-	// RetryHeld sends a request again also if the lock that it needs is held (423), while the
-	// caller itself holds a lock. Default: such a request is sent once. All who wait for the
+	// RetryHeld sends a request again also if the lock that it needs is held (423), or all of its
+	// permits are (429), while the caller itself holds a lock. Default: such a request is sent once. All who wait for the
 	// lock of the caller would wait for each further try.
 	RetryHeld bool
 	// OnTry is called after each try, for logs and metrics. It must be safe for concurrent
@@ -247,12 +247,19 @@ func (s *sending) limit(r *http.Request) {
 	}
 }
 
-// target names the operation of a request among the calls of a handler. An IP address can be
-// another one in each attempt, and does not count, as in a fingerprint ([idempotency.Parts]).
+// target names the operation of a request among the calls of a handler. An IP address and its port
+// can be others in each attempt, and do not count, as in a fingerprint ([idempotency.Parts]). On
+// this machine a port is a service: a proxy beside the process.
 func target(r *http.Request) string {
-	host := strings.ToLower(r.URL.Hostname())
-	if net.ParseIP(host) != nil || host == "localhost" {
+	host, port := strings.ToLower(r.URL.Hostname()), r.URL.Port()
+	switch ip := net.ParseIP(host); {
+	case ip.IsLoopback(), host == "localhost":
 		host = ""
+	case ip != nil:
+		host, port = "", ""
+	}
+	if port != "" && port != map[string]string{"http": "80", "https": "443"}[r.URL.Scheme] {
+		host += ":" + port
 	}
 	return r.Method + " " + host + r.URL.EscapedPath()
 }
@@ -268,5 +275,5 @@ func (s *sending) failure(known *asked.Request, res *http.Response, err error) e
 	if later == 0 {
 		later = s.grown()
 	}
-	return &idempotency.RequestError{Key: s.key, Tries: s.tries, Status: s.status, RetryAfter: later, Err: err}
+	return &idempotency.RequestError{Key: s.key, Tries: s.tries, Status: s.status, Reason: known.Reason(), RetryAfter: later, Err: err}
 }

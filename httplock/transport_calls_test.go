@@ -101,3 +101,46 @@ func TestTwoCallsOfAHandlerAtOnceAreRefusedBeforeTheyAreSent(t *testing.T) {
 	}
 	_ = res.Body.Close()
 }
+
+// Two services can have one host. The same call has the same key in each attempt.
+func TestAServiceIsItsHostAndPort(t *testing.T) {
+	keys := map[string]string{}
+	pay := &http.Client{Transport: &httplock.Transport{Base: roundTripper(func(r *http.Request) (*http.Response, error) {
+		keys[r.URL.String()] = r.Header.Get(idempotency.KeyHeader)
+		return says(201)(r)
+	})}}
+	gateway, end := inside(t, memstore.New(), "", func(_ http.ResponseWriter, r *http.Request) {
+		for _, url := range []string{
+			"http://ledger/pay", "http://ledger:80/pay", "http://ledger:8080/pay", "http://ledger:8081/pay",
+			"http://localhost:8080/pay", "http://127.0.0.1:8080/pay", "http://[::1]:8081/pay", "http://10.0.0.1:8080/pay", "http://10.0.0.2:9090/pay",
+		} {
+			out, _ := http.NewRequestWithContext(idempotency.WithCall(r.Context(), "one"), http.MethodPost, url, strings.NewReader("pay"))
+			res, err := pay.Do(out)
+			if err != nil {
+				t.Error(err)
+				continue
+			}
+			_ = res.Body.Close()
+		}
+	})
+	defer end()
+	res, err := (&http.Client{Transport: &httplock.Transport{Base: gateway}}).Post("http://gateway/orders", "", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = res.Body.Close()
+	for _, c := range []struct {
+		a, b string
+		same bool
+	}{
+		{"http://ledger/pay", "http://ledger:80/pay", true},
+		{"http://ledger:8080/pay", "http://ledger:8081/pay", false},
+		{"http://localhost:8080/pay", "http://127.0.0.1:8080/pay", true},
+		{"http://localhost:8080/pay", "http://[::1]:8081/pay", false},
+		{"http://10.0.0.1:8080/pay", "http://10.0.0.2:9090/pay", true},
+	} {
+		if (keys[c.a] == keys[c.b]) != c.same || keys[c.a] == "" {
+			t.Errorf("%s has the key %q, and %s %q; want them equal: %v", c.a, keys[c.a], c.b, keys[c.b], c.same)
+		}
+	}
+}

@@ -95,7 +95,8 @@ func (s *sending) send() (*http.Response, error) {
 // inTheWay reports whether the lock of the request is held while its caller holds a lock, which
 // others wait for.
 func (s *sending) inTheWay() bool {
-	return s.status == http.StatusLocked && !s.RetryHeld && core.HeldFor(s.request.Context()) != ""
+	held := s.status == http.StatusLocked || s.status == http.StatusTooManyRequests || asked.InTheWay(s.known.Reason())
+	return held && !s.RetryHeld && core.HeldFor(s.request.Context()) != ""
 }
 
 // begin returns the context of a try.

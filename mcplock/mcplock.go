@@ -104,6 +104,9 @@ func middleware[T any](
 	return func(next mcp.MethodHandler) mcp.MethodHandler {
 		return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
 			tool, _ := req.(*mcp.CallToolRequest)
+			if tool != nil && tool.Extra != nil { // its handler may call on
+				ctx = core.WithHeld(ctx, tool.Extra.Header.Values(core.HeldHeader)...)
+			}
 			if tool == nil || named[tool.Params.Name] == nil {
 				return next(ctx, method, req)
 			}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/interlock-go/interlock/core/internal/ident"
+	"github.com/interlock-go/interlock/core/reason"
 )
 
 // RequestError is the error of a client that has sent a request to an idempotent endpoint and
@@ -20,6 +21,12 @@ import (
 //   - It matches [ErrResponseUnavailable]: a request with the key was carried out, and its
 //     response cannot be had.
 //   - It matches neither: nothing was carried out.
+//
+// It matches [ErrKeyReused] if the server knows the key from another request. With a key that may
+// have been sent before ([WithKey], [CallKey]) it then matches ErrOutcomeUnknown, too: an earlier
+// attempt with another body may have been carried out, and asking again does not tell. Make the
+// bodies of all attempts equal. It matches [core.ErrHeldByCaller] if the outcome is unknown, and the
+// last try was refused for a lock that the caller holds ([core.HeldHeader]).
 type RequestError struct {
 	// Key is the idempotency key of the request, for [WithKey].
 	Key string
@@ -28,6 +35,9 @@ type RequestError struct {
 	// Status is the HTTP status of the last response. It is 0 if there was none, and in gRPC and
 	// connect, where status.Code and connect.CodeOf find the code in Err.
 	Status int
+	// Reason is the reason of the last response, if that was a refusal of this module; else it is
+	// empty.
+	Reason reason.Reason
 	// RetryAfter is when it is worth to ask again: for as long as the server asks, or else for as
 	// long as the client would have paused.
 	RetryAfter time.Duration
@@ -97,8 +107,9 @@ var ErrUnnamedCall = errors.New("interlock: an attempt makes two calls to one ta
 
 // CallKey returns the idempotency key of a call to another service. It is for authors of
 // clients: httplock.Transport, and the interceptors of grpclock and connectlock, call it.
-// target names the operation, as method and URL without the query. The first of these that
-// there is:
+// target names the operation, as method and URL without the query. It is the same in each attempt:
+// httplock.Transport leaves out an IP address with its port, and the address of this machine. The
+// first of these that there is:
 //
 //   - the key of [WithKey]
 //   - inside the handler of an idempotent endpoint, a function of package once or a job: a key

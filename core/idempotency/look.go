@@ -37,11 +37,16 @@ const (
 
 // Look returns how far the request with a key is, without a change of the record. It is for a
 // route that clients poll: the Location of an interim answer. scope and key are as
-// for [Engine.Resolve]. Check that this client may see the answer: scope is the principal that the
-// route has authenticated. The errors are the store's, and [ErrDamaged].
+// for [Engine.Resolve], but not of a function. Check that this client may see the answer: scope is
+// the principal that the route has authenticated. The errors are the store's, [ErrDamaged], and
+// [endpoint.ErrNoPrincipal] for a principal that the endpoint refuses.
 func (e *Engine) Look(ctx context.Context, scope, key string) (Progress, error) {
+	id, err := e.config.named(scope, key, false)
+	if err != nil {
+		return Progress{}, fmt.Errorf("interlock: looking at a record: %w", err)
+	}
 	reply, err := e.store.Claim(ctx, record.ClaimRequest{
-		ID: e.config.record(scope, key), Look: true, Strict: e.config.strict,
+		ID: id, Look: true, Strict: e.config.strict,
 		Deadline: time.Now().Add(storeWait), Late: func(record.ClaimReply, error) {},
 	})
 	if err != nil {

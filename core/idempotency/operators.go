@@ -27,11 +27,16 @@ import (
 // [admin.NotCarriedOut] only when the bank will not accept that effect any more, or when
 // the process is known to be dead.
 //
-// Its other errors are [core.ErrConfig] for a [admin.Resolution] that cannot be used, and
+// Its other errors are [endpoint.ErrNoPrincipal] for a principal that the endpoint refuses (it begins
+// with "interlock "), [core.ErrConfig] for a [admin.Resolution] that cannot be used, and
 // the errors of the store. After an error of the store it is not known whether the
 // record was changed: call Resolve again.
 func (e *Engine) Resolve(ctx context.Context, scope, key string, found admin.Resolution) error {
-	return e.ResolveRecord(ctx, e.config.record(scope, key), found)
+	id, err := e.config.named(scope, key, true)
+	if err != nil {
+		return fmt.Errorf("interlock: resolving a record: %w", err)
+	}
+	return e.ResolveRecord(ctx, id, found)
 }
 
 // ResolveRecord is [Engine.Resolve] for a record of which only the hash is known: the log, spans
@@ -93,9 +98,13 @@ func checkStatus(protocol string, status int) error {
 // Forget deletes the record of a key in any state, so that the next request
 // with the key is carried out. scope and key are as for [Engine.Resolve].
 // If the outcome of a request was unknown, and an operator found it out,
-// [Engine.Resolve] is safer. Its errors are the store's.
+// [Engine.Resolve] is safer. Its errors are the store's, and [endpoint.ErrNoPrincipal] as there.
 func (e *Engine) Forget(ctx context.Context, scope, key string) error {
-	if err := e.store.Forget(ctx, e.config.record(scope, key)); err != nil {
+	id, err := e.config.named(scope, key, true)
+	if err == nil {
+		err = e.store.Forget(ctx, id)
+	}
+	if err != nil {
 		return fmt.Errorf("interlock: forgetting a record: %w", err)
 	}
 	return nil

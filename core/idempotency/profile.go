@@ -56,6 +56,8 @@ func PerEndpoint() Option {
 	return func(c *config) { c.perEndpoint = true }
 }
 
+const endpointScope = reservedScope + "endpoint "
+
 // EndpointScope returns the scope of a key under [PerEndpoint]. principal is the result of the
 // function given to [Scope], empty under [Global]. path is the path of the request as [Parts]
 // has it: decoded, with %25 for a percent sign and %2F for a slash inside a segment. In gRPC
@@ -64,7 +66,7 @@ func PerEndpoint() Option {
 func EndpointScope(principal, method, path string) string {
 	// An escaped path has no space: no two endpoints and principals make one text. No principal
 	// begins like it.
-	return reservedScope + "endpoint " + method + " " + (&url.URL{Path: path}).EscapedPath() + " " + principal
+	return endpointScope + method + " " + (&url.URL{Path: path}).EscapedPath() + " " + principal
 }
 
 // contradiction returns an error for an option that the profile's protocol forbids.

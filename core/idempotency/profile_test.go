@@ -10,6 +10,7 @@ import (
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/idempotency"
 	"github.com/interlock-go/interlock/core/idempotency/admin"
+	"github.com/interlock-go/interlock/core/idempotency/endpoint"
 	"github.com/interlock-go/interlock/core/memstore"
 	"github.com/interlock-go/interlock/core/reason"
 )
@@ -136,6 +137,46 @@ func TestAPrincipalCannotNameTheScopeOfAnotherPrincipal(t *testing.T) {
 			q := post("k")
 			q.scope = c.principal
 			w.want(serve(w.Context(), w.engine(), q, answers(200, &n)), c.want)
+		}
+	})
+}
+
+// A route that clients poll gives Look what it has authenticated.
+func TestLooksAndOperatorsRefuseThePrincipalsThatTheEndpointRefuses(t *testing.T) {
+	inBubble(t, func(w *world) {
+		n := 0
+		plain, per := w.engine(), w.engine(idempotency.PerEndpoint())
+		w.want(serve(w.Context(), per, post("k"), answers(200, &n)), "200 run 1")
+		endpointOf := func(principal string) string { return idempotency.EndpointScope(principal, "POST", "/payments") }
+		for name, c := range map[string]struct {
+			engine      *idempotency.Engine
+			scope       string
+			looks, rest bool // accepted
+		}{
+			"a principal":                          {plain, "alice", true, true},
+			"the endpoint of another engine":       {plain, endpointOf("alice"), false, false},
+			"the endpoint of the engine":           {per, endpointOf("alice"), true, true},
+			"a principal with spaces there":        {per, endpointOf(" a b "), true, true},
+			"a reserved principal there":           {per, endpointOf(endpointOf("alice")), false, false},
+			"an endpoint without a principal":      {per, "interlock endpoint POST /payments", false, false},
+			"a service":                            {per, idempotency.ServiceScope("shop", "alice"), false, false},
+			"a function":                           {plain, "interlock function\x00alice", false, true},
+			"a reserved principal of a function":   {plain, "interlock function\x00interlock function\x00alice", false, false},
+			"anything else that begins like these": {plain, "interlock else", false, false},
+		} {
+			_, look := c.engine.Look(w.Context(), c.scope, "k2")
+			resolve := c.engine.Resolve(w.Context(), c.scope, "k2", admin.NotCarriedOut())
+			forget := c.engine.Forget(w.Context(), c.scope, "k2")
+			if (look == nil) != c.looks || errors.Is(resolve, idempotency.ErrNotUnknown) != c.rest || (forget == nil) != c.rest {
+				t.Errorf("%s: Look %v, Resolve %v, Forget %v; want them accepted: %v, %v", name, look, resolve, forget, c.looks, c.rest)
+			}
+			if !c.looks && !errors.Is(look, endpoint.ErrNoPrincipal) || !c.rest && (!errors.Is(resolve, endpoint.ErrNoPrincipal) || !errors.Is(forget, endpoint.ErrNoPrincipal)) {
+				t.Errorf("%s: Look %v, Resolve %v, Forget %v; want ErrNoPrincipal", name, look, resolve, forget)
+			}
+		}
+		p, err := per.Look(w.Context(), endpointOf("alice"), "k")
+		if err != nil || p.Stage != idempotency.StageFinished {
+			t.Errorf("%+v, %v; want the record of the endpoint", p, err)
 		}
 	})
 }

@@ -39,6 +39,7 @@ func (e *Engine) Do(ctx context.Context, call endpoint.Call, h endpoint.Handler)
 			v.Refusal.Profile = e.config.profile
 		}
 	}()
+	ctx = core.WithHeld(ctx, call.Header(core.HeldHeader)...) // its handler may call on
 	method, _, _ := call.Target()
 	if _, matched := call.Route(); !matched || passes(call.Protocol(), method) {
 		return e.pass(ctx, call, h, &attempt{})
@@ -147,7 +148,7 @@ func (e *Engine) scope(ctx context.Context, call endpoint.Call) (string, error) 
 		return s.Scope(func() (string, error) { return e.principal(ctx, call) })
 	}
 	principal, err := e.principal(ctx, call)
-	if err != nil || !e.config.perEndpoint && e.config.profile == reason.IETFDraft { // other profiles demand it
+	if err != nil || !e.config.scopesEndpoints() {
 		return principal, err
 	}
 	method, _, _ := call.Target()
@@ -174,6 +175,31 @@ func (e *Engine) principal(ctx context.Context, call endpoint.Call) (string, err
 // reservedScope begins the scopes of endpoints, services and functions. A principal that begins
 // like that could name the scope of another principal there.
 const reservedScope = "interlock "
+
+// functionScope begins what once.ScopeOf returns.
+const functionScope = reservedScope + "function\x00"
+
+// named returns the record of a scope that a caller gives. A principal that the endpoint refuses is
+// refused here, too: an engine accepts the scopes of its own endpoints, and those of functions if
+// functions is true.
+func (c *config) named(scope, key string, functions bool) (id string, err error) {
+	principal, reserved := scope, strings.HasPrefix(scope, reservedScope)
+	if of, ok := strings.CutPrefix(scope, functionScope); ok && functions {
+		principal, reserved = of, false
+	} else if of, ok := strings.CutPrefix(scope, endpointScope); ok && c.scopesEndpoints() {
+		if _, after, ok := strings.Cut(of, " "); ok { // after the method
+			_, principal, ok = strings.Cut(after, " ")
+			reserved = !ok
+		}
+	}
+	if reserved || strings.HasPrefix(principal, reservedScope) {
+		return "", errReservedScope
+	}
+	return c.record(scope, key), nil
+}
+
+// scopesEndpoints reports whether a key belongs to its endpoint: other profiles demand it.
+func (c *config) scopesEndpoints() bool { return c.perEndpoint || c.profile != reason.IETFDraft }
 
 var errReservedScope = fmt.Errorf("%w: a principal that begins with %q is refused", endpoint.ErrNoPrincipal, reservedScope)
 

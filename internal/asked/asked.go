@@ -101,6 +101,7 @@ type Request struct {
 	before  bool // the key may have been sent before this request
 	lost    bool // a try may have been carried out
 	foreign bool // the try before had a foreign answer
+	why     reason.Reason
 }
 
 // New returns a request that was not sent yet. before says that an earlier call, of a process
@@ -110,10 +111,13 @@ func New(before bool) Request { return Request{before: before} }
 // Unknown reports whether the request may have been carried out.
 func (r *Request) Unknown() bool { return r.lost || r.before }
 
+// Reason returns the reason of the last answer if it was a marked refusal, else "".
+func (r *Request) Reason() reason.Reason { return r.why }
+
 // After notes the result of a try, and returns the next step.
 func (r *Request) After(a Answer) Step {
 	again := !r.foreign // a stored answer comes back with its mark at once
-	r.foreign = false
+	r.foreign, r.why = false, a.Reason
 	switch a.Kind {
 	case Success, Stored:
 		r.lost, r.before = false, false
@@ -159,7 +163,11 @@ func (r *Request) refused(a Answer) Step {
 		r.lost, r.before = false, false
 		return Step{Outcome: Answered, Err: idempotency.ErrResponseUnavailable}
 	case reason.KeyReused:
-		r.lost, r.before = false, false
+		// The tries of this request have one body, so none of them was carried out. An earlier
+		// request with another body may have been.
+		if r.lost = false; r.before {
+			return Step{Outcome: Unknown, Err: fmt.Errorf("%w: %w", idempotency.ErrOutcomeUnknown, idempotency.ErrKeyReused)}
+		}
 		return Step{Outcome: Nothing, Err: idempotency.ErrKeyReused}
 	case reason.Superseded: // it would come back as the newest
 		if r.lost = r.lost || a.Ran; r.Unknown() {
@@ -178,10 +186,27 @@ func (r *Request) step(again bool, a Answer) Step {
 		return Step{Again: again, Outcome: Nothing}
 	}
 	s := Step{Again: again, Outcome: Unknown, Err: idempotency.ErrOutcomeUnknown}
-	if a.Status != "" {
+	switch {
+	case a.Status != "" && a.Reason != "":
+		s.Err = fmt.Errorf("%w: the last answer is %s (%s)", s.Err, a.Status, a.Reason)
+	case a.Status != "":
 		s.Err = fmt.Errorf("%w: the last answer is %s", s.Err, a.Status)
 	}
+	if a.Reason == reason.HeldByCaller { // no later try is answered otherwise, while the caller holds the lock
+		s.Err = fmt.Errorf("%w: %w", s.Err, core.ErrHeldByCaller)
+	}
 	return s
+}
+
+// InTheWay reports whether a try was refused for a lock of another holder, or for the number of
+// locks. A caller that holds a lock does not send the request again: all who wait for its lock
+// would wait for each further try.
+func InTheWay(why reason.Reason) bool {
+	switch why {
+	case reason.Held, reason.QueueFull, reason.Full, reason.PrincipalLimit:
+		return true
+	}
+	return false
 }
 
 // Patience bounds the tries of a request.

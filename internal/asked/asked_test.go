@@ -2,6 +2,7 @@ package asked_test
 
 import (
 	"errors"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -58,8 +59,9 @@ func TestAnAnswerThatIsNotTheEndpointsDoesNotSettleALostTry(t *testing.T) {
 				}
 				continue
 			}
-			if unknown == settles(a) {
-				t.Errorf("%+v, before %v: the outcome is %v; want it settled: %v", a, before, step.Outcome, settles(a))
+			settled := settles(a) && (a.Reason != reason.KeyReused || !before)
+			if unknown == settled {
+				t.Errorf("%+v, before %v: the outcome is %v; want it settled: %v", a, before, step.Outcome, settled)
 			}
 			if unknown != errors.Is(step.Err, idempotency.ErrOutcomeUnknown) {
 				t.Errorf("%+v: the outcome is %v, and the error is %v", a, step.Outcome, step.Err)
@@ -109,6 +111,33 @@ func TestTheFirstAnswerOfARequestThatNobodySentBefore(t *testing.T) {
 		if step.Outcome != w.outcome || step.Again != w.again || !errors.Is(step.Err, w.err) {
 			t.Errorf("%+v: %+v; want %+v", a, step, w)
 		}
+	}
+}
+
+// An earlier attempt can have sent the key with another body, and have been carried out.
+func TestAKeyOfAnotherBodyLeavesTheOutcomeOfEarlierAttemptsUnknown(t *testing.T) {
+	reused := asked.Answer{Kind: asked.Refused, Reason: reason.KeyReused}
+	for _, before := range []bool{false, true} {
+		for _, lost := range []bool{false, true} {
+			r := asked.New(before)
+			if lost {
+				r.After(asked.Answer{Kind: asked.Unanswered})
+			}
+			step := r.After(reused)
+			if step.Again || !errors.Is(step.Err, idempotency.ErrKeyReused) || errors.Is(step.Err, idempotency.ErrOutcomeUnknown) != before || r.Unknown() != before {
+				t.Errorf("before %v, lost %v: %+v; want ErrKeyReused, and ErrOutcomeUnknown: %v", before, lost, step, before)
+			}
+		}
+	}
+}
+
+// The status alone says nothing to a caller that could release its lock.
+func TestTheReasonOfTheLastAnswerReachesTheCaller(t *testing.T) {
+	r := asked.New(true)
+	step := r.After(asked.Answer{Kind: asked.Refused, Reason: reason.HeldByCaller, Status: "status 409 Conflict"})
+	if step.Again || !errors.Is(step.Err, core.ErrHeldByCaller) || !errors.Is(step.Err, idempotency.ErrOutcomeUnknown) ||
+		!strings.Contains(step.Err.Error(), "409 Conflict (held-by-caller)") || r.Reason() != reason.HeldByCaller {
+		t.Errorf("%+v, %q; want ErrOutcomeUnknown and ErrHeldByCaller, and the reason in the text", step, r.Reason())
 	}
 }
 

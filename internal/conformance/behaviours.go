@@ -127,10 +127,12 @@ var behaviours = []behaviour{
 
 	// A service that wants the lock of its caller, and a worker that goes on with the lock of a handler.
 	{name: "refused for the lock of its caller", holds: (*world).callerHolds},
+	{name: "the locks of the callers are passed on", holds: (*world).passesOn},
 	{name: "the lock is handed over", holds: (*world).handsOver},
 
 	// A service without the lock, called by a holder.
 	{name: "an outdated holder is refused", holds: (*world).outdated},
+	{name: "tokens pass a service in between", holds: (*world).relays},
 	{name: "no token", holds: withoutToken("", reason.TokenMissing)},
 	{name: "a token of another lock", holds: withoutToken("account/2=9", reason.TokenMissing)},
 	{name: "a malformed token", holds: withoutToken("account/1=nine", reason.TokenMalformed)},

@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/adapter"
+	"github.com/interlock-go/interlock/core/idempotency"
 	"github.com/interlock-go/interlock/core/reason"
 	"github.com/interlock-go/interlock/internal/adaptertest"
 )
@@ -40,6 +42,59 @@ func (w *world) callerHolds() {
 	}
 	w.wantOK(adaptertest.Receive(w, waits, "the answer to the request that waits for another caller's lock"), "account/1")
 	s.Visit(w)
+}
+
+// passesOn has a service in between that calls a service which wants the lock of their caller.
+func (w *world) passesOn() {
+	lease, err := w.locker().Lock(w.Context(), "account/1")
+	if err != nil {
+		w.Fatal(err)
+	}
+	between, behind := w.locker(), core.Serialize(w.locker(), "account/{id}", core.Wait(adaptertest.Patience))
+	claim := func(context.Context, []core.Fence) error { return nil }
+	layers := map[string]adaptertest.Layer{
+		"locks":  {Lock: core.Serialize(between, "order/{id}")},
+		"fences": {Lock: core.Fenced("order/{id}", claim, core.AllowUnfenced())},
+		"relays": {Lock: core.Relay()},
+	}
+	if w.Idempotent {
+		engine, err := idempotency.New(w.store, idempotency.Global())
+		if err != nil {
+			w.Fatal(err)
+		}
+		w.Cleanup(func() { _ = engine.Close(context.Background()) })
+		layers["is idempotent"] = adaptertest.Layer{Idempotent: engine}
+	}
+	for name, layer := range layers {
+		s := &adaptertest.Service{Layers: []adaptertest.Layer{layer}, Handler: func(ctx context.Context, call *adaptertest.Call) error {
+			next := &adapter.Message{Metadata: map[string]string{"id": "1", core.HeldHeader: core.HeldFor(ctx)}}
+			if refusal := behind.Do(ctx, next, func(context.Context) bool { return true }); refusal != nil {
+				return call.Send(string(refusal.Reason))
+			}
+			return call.Send("the service behind got the lock of its caller")
+		}}
+		req := heldBy(lease.Context(), "1")
+		req.Header = append(req.Header, [2]string{"idempotency-key", "k"})
+		if o := w.Start(w, s).Call(w.Context(), req); o.Text != string(reason.HeldByCaller) {
+			w.Errorf("behind a service that %s: %+v; want %q", name, o, reason.HeldByCaller)
+		}
+	}
+	if err := lease.Release(w.Context()); err != nil {
+		w.Fatal(err)
+	}
+}
+
+// relays has a service in between without a rule for the key.
+func (w *world) relays() {
+	_, client := w.serve(func(ctx context.Context, call *adaptertest.Call) error {
+		field, err := core.FencesFor(ctx)
+		if err != nil {
+			return err
+		}
+		return call.Send(field)
+	}, core.Relay())
+	w.wantOK(client.Call(w.Context(), withTokens("1", "account/1=5, account/2=7")), "account/1=5, account/2=7")
+	w.wantRefused(client.Call(w.Context(), withTokens("1", "account/1")), reason.TokenMalformed, false)
 }
 
 // handsOver has a handler that gives its lock to a worker.

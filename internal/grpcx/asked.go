@@ -100,7 +100,7 @@ func (c *Calling) Result(step asked.Step, err error, pause time.Duration) error 
 	if c.Key == "" || err == nil || step.Err == nil || errors.As(err, &inner) {
 		return err
 	}
-	return &idempotency.RequestError{Key: c.Key, Tries: c.Tries, RetryAfter: max(pause, LostPause), Err: fmt.Errorf("%w: %w", step.Err, err)}
+	return &idempotency.RequestError{Key: c.Key, Tries: c.Tries, Reason: c.Known.Reason(), RetryAfter: max(pause, LostPause), Err: fmt.Errorf("%w: %w", step.Err, err)}
 }
 
 // Meaning translates a client's result of a call. md is the metadata of the response, header and

@@ -44,6 +44,9 @@ const (
 	// Fences is the key of the fences that rules have claimed for the request of a context
 	// (core.Fenced).
 	Fences
+	// Relayed is the key of the fences that came with the request of a context, for the services
+	// that it calls.
+	Relayed
 	// Ticket is the key of the ticket that came with a message (core.WithTicket).
 	Ticket
 )

@@ -74,30 +74,38 @@ func (t *Table) Owner(w *Waiter) string {
 	return w.own.owner()
 }
 
-// HeldBy lists the owners that are known to keep a caller of a kind from the lock of a key,
-// with commas: the owners of this process, and the owners named in the refusal of its last
-// try.
-func (t *Table) HeldBy(key string, kind driver.Kind) string {
+// Owners are the owners that keep a caller from a lock.
+type Owners struct {
+	List string // with commas between them
+	Full bool   // all permits are taken: the caller waits until one of them is given back
+}
+
+// HeldBy returns the owners that are known to keep a caller of a kind from the lock of a key:
+// the owners of this process, and the owners named in the refusal of its last try.
+func (t *Table) HeldBy(key string, kind driver.Kind) Owners {
 	sh := t.shardOf(key)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	l := sh.locks[key]
 	switch {
 	case l == nil:
-		return ""
+		return Owners{}
 	case l.own != nil:
-		return l.own.owner()
-	case kind.Place(): // it may have a place as well
-		return ""
+		return Owners{List: l.own.owner()}
+	case kind.Place(): // it may have a place as well, unless all permits are taken
+		if l.acq == nil || !l.acq.refusal.full {
+			return Owners{}
+		}
+		return Owners{l.acq.refusal.holder, true}
 	}
 	var owners []string
 	for _, own := range l.places.held() {
 		owners = append(owners, own.owner())
 	}
-	if l.acq != nil {
+	if l.acq != nil && !l.acq.refusal.full {
 		owners = append(owners, l.acq.refusal.holder)
 	}
-	return strings.Join(owners, ",")
+	return Owners{List: strings.Join(owners, ",")}
 }
 
 // Deadline returns until when the lease of w is good without another renewal.

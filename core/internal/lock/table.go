@@ -47,8 +47,8 @@ type Hooks struct {
 	Observed bool
 	Log      *logs.Log
 	// Refused, unless nil, is called when the store has refused a request of a kind, since
-	// owners hold the lock (a list with commas). It does not block.
-	Refused func(key string, kind driver.Kind, owners string)
+	// owners hold the lock. It does not block.
+	Refused func(key string, kind driver.Kind, owners Owners)
 	// Invalid, for tests, takes the broken rule of a lock after an event.
 	Invalid func(error)
 }

@@ -108,7 +108,7 @@ func (t *try) done(w *Waiter, a answer, deadline clock.Instant) (s step) {
 		// A try of ours may be late: its release is under way.
 		a.orphaned = table.reaper.reap(l.key, a.Holder)
 	}
-	told := a.err == nil && !a.Granted && !a.Full && table.Hooks.Refused != nil
+	told := a.err == nil && !a.Granted && table.Hooks.Refused != nil
 	kind := t.request.Kind // the try may be used again after the event
 	now := table.Clock.Now()
 	l.shard.event(l, func(fx *effects) {
@@ -122,7 +122,7 @@ func (t *try) done(w *Waiter, a answer, deadline clock.Instant) (s step) {
 	})
 	if told {
 		// After the holder was noted: HeldBy has it, or the caller that asks is listed.
-		table.Hooks.Refused(l.key, kind, a.Holder)
+		table.Hooks.Refused(l.key, kind, Owners{a.Holder, a.Full})
 	}
 	table.life.work.done()
 	return s
@@ -246,9 +246,7 @@ func (l *lock) refused(now clock.Instant, t *try, w *Waiter, a answer, behind dr
 	acq.refusal.contended, acq.refusal.full, acq.refusal.blind, acq.refusal.at = true, a.Full, t.blind, t.sent
 	acq.refusal.note, acq.refusal.noted = a.Note, a.TTL
 	l.listing.in = l.listing.in || a.Listed
-	if acq.refusal.holder = a.Holder; a.Full {
-		acq.refusal.holder = "" // a permit of another caller may come free
-	}
+	acq.refusal.holder = a.Holder
 	if a.orphaned {
 		acq.retry(now, fmt.Errorf("%w: %w", driver.ErrNotReady, errOrphan))
 		return
