@@ -188,4 +188,4 @@ func pool(srv *httptest.Server) *x509.CertPool {
 }
 
 // grpcRetryInfo is the hint of package grpclock.
-var grpcRetryInfo = &errdetails.RetryInfo{RetryDelay: durationpb.New(100 * time.Millisecond)}
+var grpcRetryInfo = &errdetails.RetryInfo{RetryDelay: durationpb.New(time.Second)}

@@ -94,7 +94,7 @@ func TestAClientGivesUp(t *testing.T) {
 	hold(t, locker, "account/42")
 	transport := connecthttp.NewTransport(srv.Client(), srv.URL)
 	_, err := send(t.Context(), connect.NewClient(transport, connectlock.UnaryClientRetry(grpclock.Tries(2))), debit, "id", "42")
-	if o := outcome(err); o.Reason != string(reason.Held) || o.Retry != "100ms" {
+	if o := outcome(err); o.Reason != string(reason.Held) || o.Retry != "1s" {
 		t.Errorf("%v", err)
 	}
 }
@@ -316,7 +316,7 @@ func TestTheTokensOfTheCallerAreSentWithTheCallsUnderItsLock(t *testing.T) {
 func TestAServiceInBetweenPassesTheLocksOfItsCallerOn(t *testing.T) {
 	store := memstore.New()
 	gateway, ledger := adaptertest.LockerOn(t, store), adaptertest.LockerOn(t, store)
-	behind := serve(t, newServer(keys, echoes, connectlock.Protect(declared(t, ledger), nil).Interceptor()))
+	last := serve(t, newServer(keys, echoes, connectlock.Protect(declared(t, ledger), nil).Interceptor()))
 	lease, err := gateway.Lock(t.Context(), "account/42")
 	if err != nil {
 		t.Fatal(err)
@@ -339,10 +339,10 @@ func TestAServiceInBetweenPassesTheLocksOfItsCallerOn(t *testing.T) {
 			chain = append(chain, interceptor)
 		}
 		srv := serve(t, newServer(func(ctx context.Context, _ *dynamicpb.Message) (string, error) {
-			_, err := send(ctx, client(behind), debit, "id", "42")
+			_, err := send(ctx, client(last), debit, "id", "42")
 			return outcome(err).Reason, nil
 		}, func(ctx context.Context, _ connect.Spec, s connect.ServerStream) error {
-			return s.Send(message("Reply", "text", outcome(talk(ctx, behind)).Reason))
+			return s.Send(message("Reply", "text", outcome(talk(ctx, last)).Reason))
 		}, chain...))
 		if text, err := send(lease.Context(), client(srv), get, "id", "42"); text != string(reason.HeldByCaller) {
 			t.Errorf("unary, %d interceptors: %q, %v; want %q", len(chain), text, err, reason.HeldByCaller)

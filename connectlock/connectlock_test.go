@@ -253,7 +253,7 @@ func TestARefusalFurtherInsideKeepsItsRetryHint(t *testing.T) {
 		ctx, info := connect.NewClientContext(t.Context())
 		_, err := send(ctx, dial(srv, options...), debit, "id", "1", "request_id", "a")
 		o := outcome(err)
-		if o.Reason != string(reason.Held) || o.Retry != "100ms" || fmt.Sprint(info.ResponseTrailer().Values("grpc-retry-pushback-ms")) != "[100]" {
+		if o.Reason != string(reason.Held) || o.Retry != "1s" || fmt.Sprint(info.ResponseTrailer().Values("grpc-retry-pushback-ms")) != "[]" {
 			t.Errorf("%s: %+v, %v", name, o, info.ResponseTrailer())
 		}
 	}

@@ -33,7 +33,7 @@
 // Refusals are a connect.Error with the code of package grpclock, a fixed text, and the
 // details ErrorInfo and, where the handler did not run and the client may call again,
 // RetryInfo. Clients of all protocols get the same details, and the trailer
-// grpc-retry-pushback-ms. [grpclock.Render] replaces refusals: its function returns a
+// grpc-retry-pushback-ms (-1) where no try can succeed. [grpclock.Render] replaces refusals: its function returns a
 // connect.Error or a status of gRPC.
 //
 // Errors of a handler stay the handler's: the interceptors pass them on unchanged. An error

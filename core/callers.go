@@ -110,7 +110,7 @@ func parseCallers(values []string) callers {
 }
 
 // bar reports whether a request waits for its own callers. atMost is its number of permits. Where
-// all permits are taken, one of another caller may come free.
+// all permits are taken, a permit of another caller may come free.
 func (c callers) bar(owners lock.Owners, atMost int) bool {
 	theirs := 0
 	for owner := range strings.SplitSeq(owners.List, ",") {

@@ -206,7 +206,7 @@ func TestARequestForAPermitOfItsCallersIsRefusedAtOnce(t *testing.T) {
 					}
 					rule := core.AtMost(service, c.permits, "export/acme", core.Wait(wait))
 					first := make(chan reason.Reason, 1)
-					if c.why == reason.HeldByCaller { // also behind a request of another client
+					if c.why == reason.HeldByCaller { // also after a request of another client
 						go func() {
 							why, _ := serveCalled(t.Context(), core.AtMost(service, c.permits, "export/acme", core.Wait(wait)), "")
 							first <- why
@@ -247,7 +247,7 @@ func TestEveryRulePassesTheLocksOfTheCallersOn(t *testing.T) {
 		} {
 			refusal := middle.Do(t.Context(), called(held), func(ctx context.Context) bool {
 				if why, took := serveCalled(t.Context(), inner, core.HeldFor(ctx)); why != reason.HeldByCaller || took != 0 {
-					t.Errorf("behind %s: %q after %v; want held-by-caller at once", name, why, took)
+					t.Errorf("called by a handler under %s: %q after %v; want held-by-caller at once", name, why, took)
 				}
 				return true
 			})

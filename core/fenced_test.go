@@ -370,7 +370,7 @@ func FuzzTokens(f *testing.F) {
 	})
 }
 
-// A service in between has no rule for the key, and the service behind it has.
+// A service in between has no rule for the key, and the next service has.
 func TestTokensPassAServiceInBetween(t *testing.T) {
 	field := "account/42=5, account/43=7"
 	claim := func(context.Context, []core.Fence) error { return nil }
@@ -399,7 +399,7 @@ func TestTokensPassAServiceInBetween(t *testing.T) {
 	}
 	refusal := core.Serialize(l, "order/7").Do(t.Context(), fenced(&field), func(ctx context.Context) bool {
 		if sent, err := core.FencesFor(ctx); err != nil || strings.Contains(sent, "account") {
-			t.Errorf("behind Serialize: %q, %v; want no token of a caller", sent, err)
+			t.Errorf("under Serialize: %q, %v; want no token of a caller", sent, err)
 		}
 		return true
 	})

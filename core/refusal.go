@@ -3,6 +3,7 @@ package core
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/interlock-go/interlock/core/adapter"
 	"github.com/interlock-go/interlock/core/reason"
@@ -40,6 +41,21 @@ func (r *Refusal) Retryable() bool {
 		return true
 	}
 	return false
+}
+
+// retryAfter is short, and the same for all refusals: when the holder will be done is not known, and
+// its TTL is how long a dead holder blocks, not how long a live holder works. It is the least time
+// that HTTP can say.
+const retryAfter = time.Second
+
+// RetryAfter returns the least time after which the client may send the request again, 0 if it is
+// not [Refusal.Retryable]. It is the same in all protocols. No server knows when the lock will be
+// free, so a client pauses longer after each refusal: a hint must not replace its own backoff.
+func (r *Refusal) RetryAfter() time.Duration {
+	if !r.Retryable() {
+		return 0
+	}
+	return retryAfter
 }
 
 // ReasonOf returns the reason for an error of a [Guard] or a [Locker]. ctx is the

@@ -64,7 +64,7 @@ func TestAServiceInBetweenPassesTheLocksOfItsCallerOn(t *testing.T) {
 	clients := []grpc.DialOption{
 		grpc.WithChainUnaryInterceptor(grpclock.UnaryClientRetry()), grpc.WithChainStreamInterceptor(grpclock.StreamClientHeld()),
 	}
-	behind := testpb.NewBankClient(dial(t, start(t, never(t), ledgers.ServerOptions()...), clients...))
+	last := testpb.NewBankClient(dial(t, start(t, never(t), ledgers.ServerOptions()...), clients...))
 	export := func(ctx context.Context, client testpb.BankClient) error {
 		s, err := client.Export(ctx, &testpb.Request{Id: "1"})
 		if err != nil {
@@ -75,10 +75,10 @@ func TestAServiceInBetweenPassesTheLocksOfItsCallerOn(t *testing.T) {
 	}
 	between := bank{
 		call: func(ctx context.Context, _ string) (string, error) {
-			_, err := behind.Debit(ctx, &testpb.Request{Id: "1"})
+			_, err := last.Debit(ctx, &testpb.Request{Id: "1"})
 			return "", err
 		},
-		export: func(_ *testpb.Request, s testpb.Bank_ExportServer) error { return export(s.Context(), behind) },
+		export: func(_ *testpb.Request, s testpb.Bank_ExportServer) error { return export(s.Context(), last) },
 	}
 	lease, err := gateway.Lock(t.Context(), "account/1")
 	if err != nil {
@@ -93,7 +93,7 @@ func TestAServiceInBetweenPassesTheLocksOfItsCallerOn(t *testing.T) {
 	} {
 		client := testpb.NewBankClient(dial(t, start(t, between, opts...), clients...))
 		_, unary := client.Get(ctx, &testpb.Request{Id: "1"})
-		for kind, err := range map[string]error{"unary": unary, "stream": export(ctx, client), "stream, directly": export(ctx, behind)} {
+		for kind, err := range map[string]error{"unary": unary, "stream": export(ctx, client), "stream, directly": export(ctx, last)} {
 			if why := reasonOf(err); why != reason.HeldByCaller || status.Code(err) != codes.Aborted {
 				t.Errorf("%s, %s: %v, reason %q; want %q", name, kind, err, why, reason.HeldByCaller)
 			}

@@ -53,8 +53,8 @@ func RetryHeld() RetryOption { return func(o *retryOptions) { o.retryHeld = true
 // Tries limits how often the client sends a call, the first time included. Default,
 // and if n is below 1: 8. The deadline of the call limits all tries together.
 //
-// The default fits the defaults of the server. If the server asks for pauses of
-// 100 ms, the pauses between eight tries are at least 7 s in total. So a call that is
+// The default fits the defaults of the server, which asks for pauses of 1 s: the pauses between
+// eight tries are at least 13 s in total. So a call that is
 // refused at once (a full queue) continues for longer than the 5 s for which a rule waits by
 // default. If each try waits these 5 s, eight tries last longer than the default lease of
 // 30 s, after which the lock of a crashed process is free. By default the tries of a call with
@@ -95,8 +95,9 @@ func RetryUnanswered() RetryOption {
 // which the caller holds refuses it at once (ABORTED), and the interceptor does not send it
 // again. [StreamClientHeld] does the same for streams.
 //
-// A retry policy in the service config obeys the same hint by the trailer
-// grpc-retry-pushback-ms. Use only one or the other, or their tries multiply.
+// A retry policy in the service config has its own backoff, and is ended by the trailer
+// grpc-retry-pushback-ms with -1, where a handler ran or no try can succeed. Use only one or the
+// other, or their tries multiply.
 func UnaryClientRetry(opts ...RetryOption) grpc.UnaryClientInterceptor {
 	var o retryOptions
 	for _, opt := range opts {

@@ -190,19 +190,23 @@ func TestRefusedCallSucceedsWhenItIsTriedAgainWithTheSameIdempotencyKey(t *testi
 	}
 }
 
-// policy is a retry policy with a back-off longer than the test.
-const policy = `{"methodConfig": [{
-	"name": [{"service": "interlock.test.v1.Bank"}],
-	"retryPolicy": {
-		"maxAttempts": 3, "initialBackoff": "600s", "maxBackoff": "600s", "backoffMultiplier": 1,
-		"retryableStatusCodes": ["ABORTED"]
-	}
-}]}`
+// policy is a retry policy with a backoff.
+func policy(backoff string) string {
+	return `{"methodConfig": [{
+		"name": [{"service": "interlock.test.v1.Bank"}],
+		"retryPolicy": {
+			"maxAttempts": 3, "initialBackoff": "` + backoff + `", "maxBackoff": "` + backoff + `", "backoffMultiplier": 1,
+			"retryableStatusCodes": ["ABORTED"]
+		}
+	}]}`
+}
 
-func TestGRPCsOwnRetryPolicyHonoursThePushBack(t *testing.T) {
+// A server does not know when the lock will be free. A constant pause of its own would replace the
+// growing one of the client, which then gives up too early.
+func TestGRPCsOwnRetryPolicyKeepsItsBackoff(t *testing.T) {
 	r := newRefusing(t, 2)
 	client := testpb.NewBankClient(dial(t, start(t, bank{call: keyOf}, r.server),
-		grpc.WithDefaultServiceConfig(policy), grpc.WithChainUnaryInterceptor(grpclock.UnaryClientIdempotencyKey())))
+		grpc.WithDefaultServiceConfig(policy("0.001s")), grpc.WithChainUnaryInterceptor(grpclock.UnaryClientIdempotencyKey())))
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	if reply, err := client.Try(ctx, &testpb.Request{Id: "1"}); err != nil || reply.GetText() != "[account/1]" {
@@ -213,6 +217,13 @@ func TestGRPCsOwnRetryPolicyHonoursThePushBack(t *testing.T) {
 	}
 	if k := *r.keys; len(k) != 3 || k[0] != k[1] || k[0] != k[2] {
 		t.Errorf("%q; want one key three times", k)
+	}
+	slow := newRefusing(t, 2)
+	client = testpb.NewBankClient(dial(t, start(t, bank{call: keyOf}, slow.server), grpc.WithDefaultServiceConfig(policy("600s"))))
+	ctx, cancel = context.WithTimeout(t.Context(), 500*time.Millisecond)
+	defer cancel()
+	if _, err := client.Try(ctx, &testpb.Request{Id: "1"}); status.Code(err) != codes.DeadlineExceeded || slow.calls.Load() > 1 {
+		t.Errorf("%v after %d tries; want the policy to pause for 600 s after the first", err, slow.calls.Load())
 	}
 }
 
@@ -226,7 +237,7 @@ func TestNoClientTriesAgainAfterALostLease(t *testing.T) {
 		return "", ctx.Err()
 	}}, grpc.UnaryInterceptor(grpclock.Protect(annotated(t, locker), nil).Unary()))
 	for name, opt := range map[string]grpc.DialOption{
-		"service config": grpc.WithDefaultServiceConfig(policy),
+		"service config": grpc.WithDefaultServiceConfig(policy("600s")),
 		"interceptor":    grpc.WithChainUnaryInterceptor(grpclock.UnaryClientRetry()),
 	} {
 		calls.Store(0)

@@ -106,8 +106,8 @@
 //	RESOURCE_EXHAUSTED  the principal holds or waits for as many locks as
 //	                    core.PerPrincipal allows; RetryInfo
 //	DEADLINE_EXCEEDED   another call held the lock until the call's own deadline
-//	UNAVAILABLE         the store is unreachable; with RetryInfo: too few
-//	                    replicas have the lock, or this process is closing
+//	UNAVAILABLE         the store is unreachable, too few replicas have the lock,
+//	                    or this process is closing; RetryInfo
 //	ABORTED             the caller of the call holds the lock itself
 //	                    (core.HeldHeader); pushback -1
 //	FAILED_PRECONDITION the caller's lock has had another holder since
@@ -123,9 +123,10 @@
 //
 // All statuses have fixed text and an ErrorInfo of domain "interlock" ([Domain]).
 // Its reason is the same as in the HTTP problems, and its metadata "method" is the full
-// method. RetryInfo means that the handler did not run. The trailer
-// grpc-retry-pushback-ms tells the same to clients with a retry policy in their
-// service config. [Render] replaces all of these statuses.
+// method. RetryInfo means that the handler did not run; its delay is the least, since no server
+// knows when the lock will be free. The trailer grpc-retry-pushback-ms is -1 or absent: clients with a
+// retry policy in their service config keep their own backoff. [Render] replaces all of these
+// statuses.
 //
 // A handler may itself call such a server and return the refusal that it received.
 // That handler has run, so the interceptors remove RetryInfo from the error and set
@@ -195,7 +196,7 @@
 //	RESOURCE_EXHAUSTED  the message is longer than 1 MiB (MaxRequest)
 //	DATA_LOSS           the outcome of the first call is unknown; or it succeeded
 //	                    and its reply was too long to be stored
-//	UNAVAILABLE         the store is unreachable; the handler did not run
+//	UNAVAILABLE         the store is unreachable; the handler did not run; RetryInfo
 //	ABORTED             the claim was lost, or MaxHold passed, before the handler
 //	                    succeeded; no RetryInfo, push-back -1
 //

@@ -139,9 +139,9 @@ const Domain = grpcx.Domain
 
 // Status makes the status error of a refusal. The error has the code of the reason,
 // fixed text, and an ErrorInfo with the reason and the full method. If the client
-// may send the same call again, the error has RetryInfo, and Status sets the trailer
-// grpc-retry-pushback-ms (milliseconds) on the call of ctx. After a lost lease it is
-// -1, so that no client sends the call again. Status is the default of [Render]; a
+// may send the same call again, the error has RetryInfo with the least pause
+// ([core.Refusal.RetryAfter]). After a lost lease Status sets the trailer
+// grpc-retry-pushback-ms to -1 on the call of ctx, so that no client sends the call again. Status is the default of [Render]; a
 // function for Render can call it.
 func Status(ctx context.Context, fullMethod string, refusal *core.Refusal) error {
 	return grpcx.Status(ctx, fullMethod, refusal)

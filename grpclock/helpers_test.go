@@ -157,7 +157,7 @@ func (want refusal) of(t testing.TB, err error, trailer metadata.MD) {
 			got.reason, domain = d.GetReason(), d.GetDomain()
 		case *errdetails.RetryInfo:
 			got.retry = true
-			if delay := d.GetRetryDelay().AsDuration(); delay != 100*time.Millisecond {
+			if delay := d.GetRetryDelay().AsDuration(); delay != time.Second {
 				t.Errorf("retry delay %v", delay)
 			}
 		}
@@ -187,7 +187,7 @@ func (want refusal) by(ctx context.Context, t testing.TB, call unary, id string)
 }
 
 var (
-	held   = refusal{codes.Aborted, "held", true, "100"}
+	held   = refusal{codes.Aborted, "held", true, ""}
 	badKey = refusal{codes.InvalidArgument, "bad-key", false, ""}
 	lost   = refusal{codes.Aborted, "lost", false, "-1"}
 	wrong  = refusal{codes.Internal, "misconfigured", false, ""}

@@ -68,7 +68,9 @@ func TestAServiceInBetweenPassesTheLocksOfItsCallerOn(t *testing.T) {
 				}
 				defer func() { _ = engine.Close(context.Background()) }()
 				third := &elsewhere{handler: httplock.Guard(core.Serialize(ledger, "account/42"))(
-					http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("the third service ran beside the first") }))}
+					http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+						t.Error("the third service ran while the first held the lock")
+					}))}
 				second := &elsewhere{handler: between(engine)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 					res, _, err := post(r.Context(), &httplock.Transport{Base: third}, "http://ledger/")
 					var failed *idempotency.RequestError

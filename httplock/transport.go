@@ -39,8 +39,8 @@ import (
 //
 // A request is sent again after an error of the connection, after status 409 if a request
 // with the key is in flight, and after 423, 429, and 5xx. Between two tries Transport pauses for
-// Retry-After, and else for 0.1 s, doubled after each try up to 5 s, of which up to a half is
-// left out at random. It gives up after Tries tries, if the context of the request ends, if
+// 0.1 s, doubled after each try up to 5 s, of which up to a half is left out at random, and for
+// Retry-After if that is longer. It gives up after Tries tries, if the context of the request ends, if
 // the pause would last beyond the deadline of the context, or if Retry-After is above one
 // minute. A context without a deadline is bounded by Tries alone.
 //
@@ -249,7 +249,7 @@ func (s *sending) limit(r *http.Request) {
 
 // target names the operation of a request among the calls of a handler. An IP address and its port
 // can be others in each attempt, and do not count, as in a fingerprint ([idempotency.Parts]). On
-// this machine a port is a service: a proxy beside the process.
+// this machine a port is a service: a proxy of the process.
 func target(r *http.Request) string {
 	host, port := strings.ToLower(r.URL.Hostname()), r.URL.Port()
 	switch ip := net.ParseIP(host); {

@@ -65,14 +65,12 @@ func isNotNow(status int) bool {
 }
 
 // pause returns how long to wait before the next try, and whether there is to be a next try.
-func (s *sending) pause(res *http.Response, a asked.Answer) (time.Duration, bool) {
-	d, told := retryAfter(res)
-	switch {
-	case !told:
-		d = s.grown()
-		d -= mathrand.N(d/2 + 1) //nolint:gosec // it spreads requests, and protects nothing
-	case a.Kind == asked.Refused && a.Reason == reason.InFlight: // its server may have died: ask less often
-		d = max(d, s.grown())
+// A server that asks for a time sets the least: it does not know when it will be otherwise.
+func (s *sending) pause(res *http.Response) (time.Duration, bool) {
+	d := s.grown()
+	d -= mathrand.N(d/2 + 1) //nolint:gosec // it spreads requests, and protects nothing
+	if told, ok := retryAfter(res); ok {
+		d = max(d, told)
 	}
 	if d > maxRetryAfter {
 		return 0, false

@@ -66,7 +66,7 @@ func (s *sending) send() (*http.Response, error) {
 		}
 		step, pause, ok := s.known.After(a), time.Duration(0), false
 		if s.patience.Left(a) && step.Again && !s.inTheWay() && s.request.Context().Err() == nil {
-			pause, ok = s.pause(res, a)
+			pause, ok = s.pause(res)
 		}
 		if s.OnTry != nil {
 			s.OnTry(Try{Request: try, Number: s.tries, Status: s.status, Err: err, Pause: pause})

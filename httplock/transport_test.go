@@ -181,6 +181,25 @@ func TestTransportPausesLongerFromTryToTry(t *testing.T) {
 	})
 }
 
+// A constant hint of a server that does not know does not replace the growing pause.
+func TestARetryAfterIsTheLeastPause(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := &script{answers: []func(*http.Request) (*http.Response, error){says(423, "Retry-After", "1")}}
+		client := &http.Client{Transport: &httplock.Transport{Base: server, Tries: 8}}
+		res, err := client.Post("http://a/", "", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = res.Body.Close()
+		for i := range server.at[1:] {
+			least, most := time.Second, max(time.Second, min(100*time.Millisecond<<i, 5*time.Second))
+			if d := server.at[i+1] - server.at[i]; d < max(least, most/2) || d > most {
+				t.Errorf("pause %d lasts %v; want %v to %v", i+1, d, max(least, most/2), most)
+			}
+		}
+	})
+}
+
 func TestTransportGivesUpAtTheEndOfTheContext(t *testing.T) {
 	send := func(ctx context.Context, answer func(*http.Request) (*http.Response, error)) (*http.Response, time.Duration, error) {
 		begin := time.Now()

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
@@ -26,9 +25,6 @@ const (
 	// the same call may be sent again, "retryAfterMs", in milliseconds.
 	MetaRefusal = "io.github.interlock-go/refusal"
 )
-
-// retryAfter is when a client may try again; when the holder will be done is not known.
-const retryAfter = time.Second
 
 // stored is the content of a record: a result or an error, the two members of a response of
 // JSON-RPC.
@@ -147,10 +143,10 @@ func (e *exact) put(r *mcp.CallToolResult) {
 func (c *call) refused(r *core.Refusal, rule *core.Guard) *mcp.CallToolResult {
 	meta := map[string]any{"reason": string(r.Reason)}
 	said := r.Reason.Text() + " " + r.Reason.Advice()
-	switch {
-	case r.Retryable() || r.Reason == reason.InFlight:
-		meta["retryAfterMs"] = retryAfter.Milliseconds()
-		said += fmt.Sprintf(" Wait %.0f second first.", retryAfter.Seconds())
+	switch later := r.RetryAfter(); {
+	case later > 0:
+		meta["retryAfterMs"] = later.Milliseconds()
+		said += fmt.Sprintf(" Wait %.0f second first.", later.Seconds())
 	case r.Reason == reason.BadKey && rule != nil:
 		for _, p := range rule.Placeholders() {
 			if p.Source == adapter.SourceParam {

@@ -180,8 +180,8 @@ const reservedScope = "interlock "
 const functionScope = reservedScope + "function\x00"
 
 // named returns the record of a scope that a caller gives. A principal that the endpoint refuses is
-// refused here, too: an engine accepts the scopes of its own endpoints, and those of functions if
-// functions is true.
+// refused here, too: an engine accepts the scopes of its own endpoints, and the scopes of functions
+// if functions is true.
 func (c *config) named(scope, key string, functions bool) (id string, err error) {
 	principal, reserved := scope, strings.HasPrefix(scope, reservedScope)
 	if of, ok := strings.CutPrefix(scope, functionScope); ok && functions {

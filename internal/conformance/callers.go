@@ -5,8 +5,6 @@ import (
 	"time"
 
 	"github.com/interlock-go/interlock/core"
-	"github.com/interlock-go/interlock/core/adapter"
-	"github.com/interlock-go/interlock/core/idempotency"
 	"github.com/interlock-go/interlock/core/reason"
 	"github.com/interlock-go/interlock/internal/adaptertest"
 )
@@ -44,39 +42,31 @@ func (w *world) callerHolds() {
 	s.Visit(w)
 }
 
-// passesOn has a service in between that calls a service which wants the lock of their caller.
+// passesOn has three services: a caller with a lock, a service in between, and a last service that
+// wants the lock.
 func (w *world) passesOn() {
 	lease, err := w.locker().Lock(w.Context(), "account/1")
 	if err != nil {
 		w.Fatal(err)
 	}
-	between, behind := w.locker(), core.Serialize(w.locker(), "account/{id}", core.Wait(adaptertest.Patience))
+	_, last := w.serve(w.never, core.Serialize(w.locker(), "account/{id}", core.Wait(adaptertest.Patience)))
 	claim := func(context.Context, []core.Fence) error { return nil }
 	layers := map[string]adaptertest.Layer{
-		"locks":  {Lock: core.Serialize(between, "order/{id}")},
+		"locks":  {Lock: core.Serialize(w.locker(), "order/{id}")},
 		"fences": {Lock: core.Fenced("order/{id}", claim, core.AllowUnfenced())},
 		"relays": {Lock: core.Relay()},
 	}
 	if w.Idempotent {
-		engine, err := idempotency.New(w.store, idempotency.Global())
-		if err != nil {
-			w.Fatal(err)
-		}
-		w.Cleanup(func() { _ = engine.Close(context.Background()) })
-		layers["is idempotent"] = adaptertest.Layer{Idempotent: engine}
+		layers["is idempotent"] = adaptertest.Layer{Idempotent: adaptertest.Engine(w)}
 	}
 	for name, layer := range layers {
-		s := &adaptertest.Service{Layers: []adaptertest.Layer{layer}, Handler: func(ctx context.Context, call *adaptertest.Call) error {
-			next := &adapter.Message{Metadata: map[string]string{"id": "1", core.HeldHeader: core.HeldFor(ctx)}}
-			if refusal := behind.Do(ctx, next, func(context.Context) bool { return true }); refusal != nil {
-				return call.Send(string(refusal.Reason))
-			}
-			return call.Send("the service behind got the lock of its caller")
+		between := &adaptertest.Service{Layers: []adaptertest.Layer{layer}, Handler: func(ctx context.Context, call *adaptertest.Call) error {
+			return call.Send(last.Call(w.Context(), heldBy(ctx, "1")).Reason)
 		}}
 		req := heldBy(lease.Context(), "1")
 		req.Header = append(req.Header, [2]string{"idempotency-key", "k"})
-		if o := w.Start(w, s).Call(w.Context(), req); o.Text != string(reason.HeldByCaller) {
-			w.Errorf("behind a service that %s: %+v; want %q", name, o, reason.HeldByCaller)
+		if o := w.Start(w, between).Call(w.Context(), req); o.Text != string(reason.HeldByCaller) {
+			w.Errorf("the service in between %s: %+v; want %q from the last one", name, o, reason.HeldByCaller)
 		}
 	}
 	if err := lease.Release(w.Context()); err != nil {

@@ -18,14 +18,6 @@ const ContentType = "application/problem+json"
 // nginx's. It is not in the table, since no client is left to receive it.
 const ClientClosedRequest = 499
 
-// RetryAfter is when a client may try again. It is short and the same for all
-// refusals: when the holder will be done is not known, and its TTL is how long
-// a dead holder blocks, not how long a live holder works.
-const RetryAfter = time.Second
-
-// retryAfter is the same as a header value.
-var retryAfter = strconv.Itoa(int(RetryAfter / time.Second))
-
 // statuses is the one table of statuses for HTTP; a profile says where it differs. A reason without a status has
 // no answer: the client has gone.
 var statuses = map[reason.Reason]int{
@@ -87,8 +79,8 @@ func Problem(refusal *core.Refusal, header http.Header) (status int, body []byte
 	header.Set("Cache-Control", "no-store")
 	header.Set("Content-Type", form.contentType)
 	header.Set(idempotency.ResultHeader, idempotency.Result(refusal))
-	if refusal.Retryable() {
-		header.Set("Retry-After", retryAfter)
+	if later := refusal.RetryAfter(); later > 0 {
+		header.Set("Retry-After", strconv.Itoa(int(later/time.Second)))
 	}
 	return status, form.bodies[why]
 }

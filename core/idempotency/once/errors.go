@@ -9,10 +9,6 @@ import (
 	"github.com/interlock-go/interlock/core/reason"
 )
 
-// retryAfter is when a consumer may try again: as soon as a client over HTTP. It is not
-// known when the holder will be done.
-const retryAfter = time.Second
-
 // Final marks an error of a function ([Do]) as its answer: it is stored and replayed,
 // and the function does not run again for its key. Use it for what no later try
 // changes: the account is closed, the message cannot be parsed. An error that wraps
@@ -96,11 +92,7 @@ func Refused(refusal *core.Refusal) error {
 }
 
 func newRefused(r *core.Refusal) *RefusedError {
-	e := &RefusedError{Refusal: r}
-	if r.Retryable() || r.Reason == reason.InFlight {
-		e.RetryAfter = retryAfter
-	}
-	return e
+	return &RefusedError{Refusal: r, RetryAfter: r.RetryAfter()}
 }
 
 // Error returns the text of [core.Refusal.LogError], and the error of the function.
