@@ -17,7 +17,7 @@ import (
 // come from inside only: Relay is not for a service that clients outside can reach ([FencesHeader]).
 // A malformed field of tokens refuses the request ([reason.TokenMalformed]).
 func Relay() *Guard {
-	g := &Guard{relay: true, lines: logs.Lines{Log: new(logs.Log)}, config: defaultConfig()}
+	g := &Guard{relay: true, lines: logs.Requests{Log: new(logs.Log)}, config: defaultConfig()}
 	g.config.name = "relay"
 	return g
 }
