@@ -206,7 +206,7 @@ func (c *claim) look() (reply driver.Reply, again bool, err error) {
 	}
 	v.own, v.first = c.ask.Waiter.ID(), c.ask.Line == driver.Newest
 	v.writers = c.ask.Kind.Place() && v.rec.Reserved(v.now)
-	lease, before := whole(c.ask.TTL), v.rec.Waiting()
+	lease := whole(c.ask.TTL)
 	want := held{Owner: c.ask.Owner, Process: c.process, Lease: lease.Milliseconds()}
 	var notices keystate.Notices
 	if c.ask.From == "" {
@@ -232,10 +232,6 @@ func (c *claim) look() (reply driver.Reply, again bool, err error) {
 		return driver.Reply{}, again || err == nil, err
 	default:
 		return reply, false, nil // turns that have ended meanwhile are for the next request to write
-	}
-	if now := v.rec.Waiting(); reply.Listed && strings.Count(string(now), ",") >= mostListed && !v.listed(c.ask.Waiter) {
-		v.rec.SetWaiting(before)
-		reply.Listed = false
 	}
 	if !reply.Granted {
 		want = held{}

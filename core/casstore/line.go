@@ -9,10 +9,6 @@ import (
 	"github.com/interlock-go/interlock/core/driver"
 )
 
-// mostListed is how many lockers wait in line at most, so that a list of them stays below 16 KB. The others
-// ask again after a time.
-const mostListed = 120
-
 // perRevision is how many numbers of lockers a revision has. A locker that comes has a number of the revision of its
 // entry, so lockers come into line without a look at each other.
 const perRevision = 1 << 8

@@ -13,7 +13,7 @@ import (
 
 // A note says that an owner has handed a lock on. It is an entry of its own: in the lock's entry, all
 // notes of an hour would be written with each change. It is written in the transaction that moves the lock. So
-// whoever finds that an owner does not hold its lock, and then looks for the note, finds it.
+// a request that finds that an owner does not hold its lock, and then looks for the note, finds it.
 //
 // A note counts for as long as it says from when a store has seen it first, since clocks of processes differ.
 // A sweep deletes it then. If no process lives that long, one does a day after that by the clock of the

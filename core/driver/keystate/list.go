@@ -6,6 +6,10 @@ import (
 	"github.com/interlock-go/interlock/core/driver"
 )
 
+// mostListed is how many lockers a list has at most: each request reads and writes it. The other lockers
+// ask now and then.
+const mostListed = 120
+
 // waiting is a locker in the list of the lockers that wait.
 type waiting struct {
 	driver.Waiter
@@ -41,7 +45,7 @@ func (r *Record) unlist(id string) {
 }
 
 // list enters a waiting locker at the end of the list, once, or changes the kind of its
-// request.
+// request. A full list does not grow.
 func (r *Record) list(w driver.Waiter, wantsPlace bool) (listed bool) {
 	if w == "" {
 		return false
@@ -52,15 +56,18 @@ func (r *Record) list(w driver.Waiter, wantsPlace bool) (listed bool) {
 	}
 	if i := r.find(w.ID()); i >= 0 {
 		r.waiting[i] = entry
-	} else {
+	} else if len(r.waiting) < mostListed {
 		r.waiting = append(r.waiting, entry)
+	} else {
+		return false
 	}
 	return true
 }
 
-// again enters the locker of a release at the end of the list, unless it is there.
+// again enters the locker of a release at the end of the list, unless it is there. The last room is for the
+// lockers that a full list has left out, and that ask now.
 func (r *Record) again(w driver.Waiter, place bool) {
-	if r.find(w.ID()) < 0 {
+	if r.find(w.ID()) < 0 && len(r.waiting) < mostListed-1 {
 		r.list(w, place || w.Place())
 	}
 }

@@ -96,7 +96,9 @@ func (r *Record) refuse(req driver.AcquireRequest, rep driver.Reply, now time.Ti
 	case driver.Newest:
 		rep.Number = req.Number
 		if id != "" && r.find(id) != 0 {
-			r.unlist(id)
+			if r.unlist(id); len(r.waiting) >= mostListed {
+				r.waiting = r.waiting[:mostListed-1] // the last asks for a place again
+			}
 			r.waiting = slices.Insert(r.waiting, 0, waiting{Waiter: req.Waiter})
 		}
 	case driver.OneWaiter:

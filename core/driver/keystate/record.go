@@ -208,7 +208,7 @@ func (r *Record) refusedByHolders(req driver.AcquireRequest, now time.Time) driv
 		return r.refuse(req, driver.Reply{Holder: r.owner, Token: r.token, TTL: r.expires.Sub(now)}, now)
 	}
 	rep := r.refuse(req, driver.Reply{Holder: r.holders(), TTL: min(r.expires.Sub(now), linger)}, now)
-	if until := now.Add(min(req.Left, barrier)); rep.Listed && req.Left > 0 && until.After(r.barrier) {
+	if until := now.Add(min(req.Left, barrier)); req.Waiter != "" && !rep.Out && req.Left > 0 && until.After(r.barrier) {
 		r.barrier = until
 	}
 	return rep
