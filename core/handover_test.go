@@ -679,6 +679,47 @@ func TestALeaseThatBeganWithAnOfferIsHandedOver(t *testing.T) {
 	})
 }
 
+func TestALeaseThatBeganWithAnOfferIsHandedOverUnderAnEndedContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPair(t)
+		lease := p.handOver(func() {})
+		p.store.Intercept(always(memstore.Fault{Before: time.Millisecond}))
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		ticket, err := lease.HandOver(ctx, time.Minute)
+		if err != nil {
+			t.Fatalf("the client has gone, and the handler cannot hand its lock over: %v", err)
+		}
+		release(t, takeOver(t, p.holder, ticket))
+	})
+}
+
+// A list that names a locker which takes offers says that the lock was offered to it. Nothing is offered
+// where a lock is moved to a ticket, so the others waited for the end of an offer that there was not.
+func TestAHandOverForAShortTimeIsNotAnOffer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPair(t)
+		lease := held(t, p.holder, t.Context(), "k")
+		_, leave := p.waits()
+		defer leave()
+		synctest.Wait()
+		third, got := newLocker(t, p.store), make(chan time.Time, 1)
+		go func() {
+			if l, err := third.Lock(t.Context(), "k"); err == nil {
+				got <- time.Now()
+				_ = l.Release(t.Context())
+			}
+		}()
+		synctest.Wait()
+		p.seen.lost, p.seen.deaf = true, true // the first of the list has died
+		begin := time.Now()
+		handOver(t, lease, 100*time.Millisecond)
+		if took := (<-got).Sub(begin); took > time.Second {
+			t.Errorf("the second of the list gets the lock after %v; want a short time after the 100ms of the ticket", took)
+		}
+	})
+}
+
 func TestALockerThatClosesTakesNothingOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStore()

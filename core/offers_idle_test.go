@@ -2,7 +2,9 @@ package core_test
 
 import (
 	"context"
+	"fmt"
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -107,4 +109,47 @@ func TestNoCallerWaitsForALockThatIsFree(t *testing.T) {
 			all.Wait()
 		})
 	}
+}
+
+// refusing is a view of the store that answers one try with an offer to the caller's own process.
+type refusing struct {
+	*offering
+	token int64 // of the offer; 0: answer as the store does
+}
+
+func (s *refusing) Acquire(ctx context.Context, req driver.AcquireRequest) (driver.Reply, error) {
+	if token := s.token; token != 0 {
+		s.token = 0
+		id, _, _ := strings.Cut(req.Owner, ":")
+		return driver.Reply{
+			Holder: fmt.Sprintf("%s:%d", id, token), Token: token, TTL: driver.OfferLasts, Listed: true, Sent: time.Now(),
+		}, nil
+	}
+	return s.offering.Acquire(ctx, req)
+}
+
+// The answer to a try comes late, and names an offer that this process has passed on meanwhile. All its
+// callers slept for the time of that offer.
+func TestARefusalForAnOfferThatWasPassedOnSetsNoTimeOfTheNextTry(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var late *refusing
+		p := newPairOn(t, func(seen *offering) core.Store {
+			late = &refusing{offering: seen}
+			return late
+		})
+		lease := held(t, p.holder, t.Context(), "k")
+		got, _ := p.waits()
+		late.token = lease.Token()
+		p.seen.lost, p.seen.deaf = true, true
+		p.seen.wake(driver.Signal{}) // it asks, and is refused
+		synctest.Wait()
+		begin := time.Now()
+		p.store.Expire("k")
+		if next := <-got; next == nil || time.Since(begin) > 100*time.Millisecond {
+			t.Errorf("the caller gets the free lock after %v; want a short time", time.Since(begin))
+		} else {
+			release(t, next)
+		}
+		wantErr(t, lease.Release(t.Context()), core.ErrLost)
+	})
 }

@@ -118,7 +118,8 @@
 //	full                         all permits are taken (core.Permits)
 //	principal_limit              the principal has too many locks (core.PerPrincipal)
 //	deadline, canceled           the caller's own context ended
-//	unavailable, not_replicated  the store is unreachable; too few replicas
+//	unavailable, not_replicated  the store is unreachable, or had not answered for 250 ms when
+//	                             the caller gave up; too few replicas
 //	key_occupied                 the lock's key in Redis holds another value
 //	closing                      this process shuts down
 //	lost, max_hold               the lease was lost

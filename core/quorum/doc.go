@@ -3,7 +3,8 @@
 // (https://redis.io/docs/latest/develop/clients/patterns/distributed-locks/) as a
 // [driver.Store]. No node is a master of another node, and nothing is replicated. If
 // any minority of the nodes is down, paused or cut off, no lock is lost and no
-// caller is delayed.
+// caller is delayed. Within a lease, each node that missed its grant and each node whose clock
+// was set forward counts to that minority: of three nodes, one of each allow two holders.
 //
 //	nodes := []redis.UniversalClient{
 //		redis.NewClient(&redis.Options{Addr: addrs[0]}),

@@ -57,7 +57,8 @@ const (
 	// Canceled (nothing is written, CANCELED): the client went away before its
 	// request had the lock.
 	Canceled Reason = "canceled"
-	// Unavailable (503, UNAVAILABLE): the store could not be reached.
+	// Unavailable (503, UNAVAILABLE): the store could not be reached, or had not answered for
+	// 250 ms when the caller gave up.
 	Unavailable Reason = "unavailable"
 	// NotReplicated (503, UNAVAILABLE): too few replicas acknowledged the
 	// lock.

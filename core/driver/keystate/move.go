@@ -31,7 +31,9 @@ func (r *Record) Move(req driver.AcquireRequest, now time.Time) (rep driver.Repl
 	n.Noted = noted(req, r.expires, now)
 	if ends := now.Add(req.TTL); ends.Before(r.expires) && len(r.waiting) > 0 {
 		// The lockers that wait would ask only when the lease of From had ended.
-		n.Freed, n.Announced, n.Signal = true, true, driver.Signal{Next: names(r.waiting)}
+		list := slices.Clone(r.waiting)
+		list[0].Waiter = list[0].LeavingOffers() // nothing is offered to it
+		n.Freed, n.Announced, n.Signal = true, true, driver.Signal{Next: names(list)}
 	}
 	r.owner, r.expires, r.token = req.Owner, now.Add(req.TTL), max(r.token, req.Above)
 	r.mint(now, 1)

@@ -24,6 +24,7 @@ var (
 // an error wraps: logs have the root cause (observe.RootCause), and what wraps it names the key.
 var (
 	errNoAnswer  = errors.New("no answer within the wait")
+	errSilent    = errors.New("no answer until the caller gave up")
 	errReleasing = errors.New("no answer to the release of this process")
 	errTooLate   = errors.New("a grant came after the end of its lease")
 	errOrphan    = errors.New("a late request of this process holds it")

@@ -87,7 +87,7 @@ func (t *Table) settle(ctx context.Context, w *Waiter) error {
 	if !offered {
 		return nil
 	}
-	return t.Confirm(ctx, w)
+	return t.Confirm(context.WithoutCancel(ctx), w)
 }
 
 // handOver is the event that a hold ends, and that the lock is to be handed over.
@@ -158,6 +158,7 @@ func (t *Table) TakeOver(ctx context.Context, w *Waiter, key, from string, above
 	seq := t.owners.seq.Add(1) | mark
 	lost := &orphan{key: key, owner: t.owner(seq), kind: w.Terms.Kind, atMost: w.Terms.AtMost, ttl: w.Terms.Lease}
 	w.attempts = 1
+	asked := t.Clock.Now()
 	rep, err := t.store.Acquire(ctx, driver.AcquireRequest{
 		Key: key, Owner: lost.owner, Kind: w.Terms.Kind, AtMost: w.Terms.AtMost, TTL: w.Terms.Lease,
 		From: from, Above: above, Noted: noted, Deadline: t.Clock.Time(t.Clock.Now().Add(2 * answerWait)),
@@ -175,6 +176,8 @@ func (t *Table) TakeOver(ctx context.Context, w *Waiter, key, from string, above
 		return t.takes(w, key, seq, rep)
 	case err == nil:
 		err = fmt.Errorf("%w: the store has refused to move the lock", driver.ErrUnavailable)
+	case errors.Is(err, driver.ErrPending) && ctx.Err() != nil && t.Clock.Now().Sub(asked) >= silent:
+		return fmt.Errorf("%w: %w: %w", ended(ctx, key), driver.ErrUnavailable, errSilent)
 	case errors.Is(err, driver.ErrPending) && ctx.Err() != nil:
 		return ended(ctx, key)
 	case errors.Is(err, driver.ErrPending):

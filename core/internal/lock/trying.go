@@ -13,6 +13,10 @@ import (
 // waiter, unless that asks again.
 const longWait = 2 * time.Second
 
+// ownOfferWait is after how long a caller asks again that was refused because of an offer to
+// its own process. The end of that offer wakes it earlier, unless that came before the refusal.
+const ownOfferWait = 50 * time.Millisecond
+
 // inTheDark is how long a caller may wait for a store that is not ready without a line in the
 // log: its error says the cause then.
 const inTheDark = 5 * time.Second
@@ -265,6 +269,10 @@ func (l *lock) refused(now clock.Instant, t *try, w *Waiter, a answer, behind dr
 	}
 	acq.next.tryAt, acq.next.passed = now.Add(a.TTL+time.Millisecond), false
 	switch {
+	case a.Holder == l.shard.table.owner(uint64(a.Token)): //nolint:gosec // a token is positive
+		// An offer to this process, which is taken or passed on meanwhile. Its time says nothing
+		// of when the lock is free.
+		acq.next.tryAt = now.Add(ownOfferWait)
 	case !t.listed():
 		// It asked without getting into the list; the next waiter has to.
 		acq.next.tryAt = 0

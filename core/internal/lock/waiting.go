@@ -25,6 +25,11 @@ func (t *Table) awake(w *Waiter) {
 	w.wakeup = nil
 }
 
+// silent is after how long a request without an answer is a fault of the store, also where the
+// caller has no more patience. Callers often give up before the store's own time limits end: without
+// this, an outage would look like callers that leave.
+const silent = 250 * time.Millisecond
+
 // ended is the error of a caller after its context ended while it waited.
 func ended(ctx context.Context, key string) error {
 	return fmt.Errorf("interlock: waiting for %q: %w", key, context.Cause(ctx))
@@ -169,11 +174,16 @@ func (l *lock) signalled(s driver.Signal) {
 // and a grant is passed on: the caller got an error and holds nothing.
 func (t *Table) leave(ctx context.Context, w *Waiter, err error) error {
 	var hasIt bool
+	now := t.Clock.Now()
 	w.lock.shard.event(w.lock, func(fx *effects) {
 		if err == nil {
 			err = ended(ctx, w.lock.key)
-			if acq := w.lock.acq; acq != nil && acq.outage.why != nil {
+			switch acq := w.lock.acq; {
+			case acq == nil:
+			case acq.outage.why != nil:
 				err = fmt.Errorf("%w; the last try: %w", err, acq.outage.why) // the lock may be free
+			case w.lock.asking() > 0 && now.Sub(acq.tries.asked) >= silent:
+				err = fmt.Errorf("%w; the last try: %w: %w", err, driver.ErrUnavailable, errSilent)
 			}
 		}
 		hasIt, err = w.lock.abandon(w, err, fx)

@@ -86,6 +86,9 @@ if noted then
 end
 if q and not place and lease < left then
 	local command, db = match(ARGV[6], '^(%u+)(.*)$')
-	pcall_(command, lock .. ':free' .. db, q)
+	-- In lower case the first locker is called, and not offered the lock (freed.lua).
+	pcall_(command, lock .. ':free' .. db, (string.gsub(q, '^[^,]*~%u', function(first)
+		return string.sub(first, 1, -2) .. string.lower(string.sub(first, -1))
+	end)))
 end
 return not place and spare and {token, spare} or token

@@ -1,0 +1,66 @@
+package core_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/memstore"
+	"github.com/interlock-go/interlock/core/reason"
+)
+
+// A store that hangs answers nothing before clients give up. All requests of an outage counted as clients
+// that leave, or as contention, and no alert fired.
+func TestACallerThatGivesUpOnASilentStoreReportsTheStore(t *testing.T) {
+	for _, c := range []struct {
+		hangs    bool
+		after    time.Duration // the caller gives up
+		deadline bool          // by a deadline
+		want     reason.Reason
+	}{
+		{true, time.Second, false, reason.Unavailable},
+		{true, time.Second, true, reason.Unavailable},
+		{true, 10 * time.Millisecond, false, reason.Canceled}, // too soon to say
+		{true, 10 * time.Millisecond, true, reason.Deadline},
+		{false, time.Second, false, reason.Canceled}, // held by another process
+		{false, time.Second, true, reason.Deadline},
+	} {
+		t.Run(fmt.Sprint(c), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newStore()
+				l := newLocker(t, s)
+				lease := held(t, newLocker(t, s), t.Context(), "k")
+				if c.hangs {
+					s.Intercept(during(memstore.Acquire, memstore.Fault{Before: 3 * time.Second}))
+				}
+				ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+				defer cancel()
+				if c.deadline {
+					var end context.CancelFunc
+					ctx, end = context.WithTimeout(ctx, c.after)
+					defer end()
+				} else {
+					time.AfterFunc(c.after, cancel)
+				}
+				reasons := make(chan reason.Reason)
+				for range 2 { // the first one asks, and the second waits behind it
+					go func() {
+						_, err := l.Lock(ctx, "k")
+						reasons <- core.ReasonOf(ctx, err)
+					}()
+				}
+				for range 2 {
+					if got := <-reasons; got != c.want {
+						t.Errorf("the reason is %s; want %s", got, c.want)
+					}
+				}
+				time.Sleep(5 * time.Second) // until the requests are answered
+				s.Intercept(nil)
+				release(t, lease)
+			})
+		})
+	}
+}
