@@ -20,7 +20,9 @@ const maxKeep = 31 * 24 * time.Hour
 
 // HandOver gives the request to a job that goes on after the handler's answer. The handler sends
 // the ticket in a message, or writes it to a row, and answers 202 with Location and Retry-After.
-// The job brings the ticket to [Engine.TakeOver], and its answer is the final one.
+// The job brings the ticket to [Engine.TakeOver], and its answer is the final one. Each attempt has another
+// ticket: an ID or a key that is the same for two attempts must not name the message (package once:
+// Along gives it an ID).
 //
 // The handler's answer is the interim answer: retries with the key get it, marked by
 // [InterimHeader], until the final answer is stored. It is stored under the same rules as any

@@ -108,7 +108,7 @@ func (w *world) life(s *redisstore.Store, rdb redis.Cmdable, name string) []step
 	}
 	mark := func(id, token string) func() error { return note(id, token, false) }
 	lapse := func(id string) func() error {
-		return func() error { return rdb.HSet(ctx, w.record(id), "u", 1).Err() }
+		return func() error { return rdb.HSet(ctx, w.record(id), "u", 1, "e", 1).Err() }
 	}
 	paid, failed, lost, given := "paid-"+name, "failed-"+name, "lost-"+name, "given-"+name
 	return []step{
