@@ -67,7 +67,7 @@ func releaseKept(ctx context.Context, c *call, mixed bool) error {
 	switch {
 	case errors.Is(err, fleet.ErrNotKept):
 		return c.offer(ctx, f, key, &exitError{exitNo, fmt.Errorf("%s is not kept for waiting processes", display.Text(key))})
-	case err != nil && ctx.Err() != nil:
+	case err != nil && ctx.Err() != nil || errors.Is(err, fleet.ErrOutcomeUnknown):
 		return &unknownError{"the lock was freed", err}
 	case err != nil:
 		return err
@@ -99,7 +99,7 @@ func release(ctx context.Context, c *call, token int64, now bool) error {
 	if errors.Is(err, fleet.ErrNoGrant) {
 		return c.offer(ctx, f, key, &exitError{exitNo, fmt.Errorf("no holder of %s has the token %d", display.Text(key), token)})
 	}
-	if err != nil && ctx.Err() != nil {
+	if err != nil && ctx.Err() != nil || errors.Is(err, fleet.ErrOutcomeUnknown) {
 		return &unknownError{"the grant was released", err}
 	}
 	if err != nil {

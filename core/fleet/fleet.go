@@ -17,6 +17,10 @@ import (
 // grant's.
 var ErrNoGrant = errors.New("interlock: no holder of the lock has this token")
 
+// ErrOutcomeUnknown says that the server did not answer a release: it is not known whether the lock was
+// released. Its page and ls show the holder when the server answers again.
+var ErrOutcomeUnknown = errors.New("interlock: it is not known whether the lock was released")
+
 // ErrNotKept says that the lock is not kept for waiting processes: it is free, or has a holder.
 var ErrNotKept = errors.New("interlock: the lock is not kept for waiting processes")
 

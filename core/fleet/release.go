@@ -10,6 +10,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/interlock-go/interlock/core/casstore"
 	"github.com/interlock-go/interlock/core/driver"
 	"github.com/interlock-go/interlock/core/internal/ident"
 	"github.com/interlock-go/interlock/core/internal/rediswire"
@@ -28,12 +29,13 @@ const releaseWithin = 10 * time.Second
 // finds it out at its next renewal, which with the default lease is up to 10 s later, or when
 // it asks the store (core.Commit, core.Lease.Check). Until then its handler works on, at the
 // same time as the next holder. Use it for a process that is known to be dead or stuck, or that
-// only makes fenced writes. Tokens still grow: the fence stays. The log of the holder's process
-// then names who released the lock: the user and host of this process.
+// only makes fenced writes. Tokens still grow: the fence stays. The logs of this process and of
+// the holder's then name who released the lock: the user and host of this process, or [By].
 //
 // The errors are [ErrNoGrant], [ErrVoted], and two errors of the store:
 // [driver.ErrUnavailable], which also says which right is missing, and [driver.ErrNotReady].
-// After an error of the store it is not known whether the lock was released.
+// After an error that matches [ErrOutcomeUnknown] it is not known whether the lock was released; after
+// any other error it was not.
 func (f *Fleet) Release(ctx context.Context, key string, token int64) (Holder, error) {
 	l, err := f.Inspect(ctx, key)
 	if err != nil {
@@ -53,36 +55,49 @@ func (f *Fleet) Release(ctx context.Context, key string, token int64) (Holder, e
 	if h.HandedOver {
 		lasts = ask.TTL + time.Hour // as the store knows whether a ticket was taken over
 	}
-	if err := f.mark(ctx, mark, lasts); err != nil {
+	who := operator(ctx)
+	if err := f.mark(ctx, mark, who, lasts); err != nil {
 		f.log.WarnContext(ctx, "interlock: the holder of a lock that an operator releases will take it for deleted", "key_hash", ident.Hash(key), "error", err)
 	}
 	if err := release(ctx, f.wire, ask, token); err != nil {
-		if errors.Is(err, ErrNoGrant) {
+		if !errors.Is(err, ErrOutcomeUnknown) {
 			f.rdb.Del(ctx, mark) // or a loss of another kind would be reported as a release
 		}
 		return Holder{}, err
 	}
 	f.tell(ctx, key, h)
 	f.log.InfoContext(ctx, "interlock: an operator has released a lock", "key_hash", ident.Hash(key), "kind", l.Kind,
-		"token", token, "owner", h.Owner, "host", h.Locker.Host, "pid", h.Locker.PID, "service", h.Locker.Service)
+		"token", token, "owner", h.Owner, "host", h.Locker.Host, "pid", h.Locker.PID, "service", h.Locker.Service, "operator", who)
 	return h, nil
 }
 
 // mark says that an operator releases a lock, and who.
-func (f *Fleet) mark(ctx context.Context, name string, lasts time.Duration) error {
+func (f *Fleet) mark(ctx context.Context, name, who string, lasts time.Duration) error {
 	_, err := f.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
-		p.HSet(ctx, name, rediswire.RevokedBy, operator())
+		p.HSet(ctx, name, rediswire.RevokedBy, who)
 		p.PExpire(ctx, name, lasts)
 		return nil
 	})
 	return err
 }
 
-// operator names the user, host and number of this process.
-func operator() string {
+type byKey struct{}
+
+// By returns a context with which Release and ReleaseKept name in the logs, beside this process, the user who asked
+// this process for the release. A server of pages has users of its own.
+func By(ctx context.Context, user string) context.Context {
+	return context.WithValue(ctx, byKey{}, user)
+}
+
+// operator names the user, host and number of this process, and the user who asked it ([By]).
+func operator(ctx context.Context) string {
 	user := cmp.Or(os.Getenv("SUDO_USER"), os.Getenv("USER"), os.Getenv("USERNAME"), "unknown")
 	host, _ := os.Hostname()
-	return fmt.Sprintf("%s@%s, process %d", user, host, os.Getpid())
+	name := fmt.Sprintf("%s@%s, process %d", user, host, os.Getpid())
+	if asked, _ := ctx.Value(byKey{}).(string); asked != "" {
+		name += ", asked by " + asked
+	}
+	return name
 }
 
 // tell has the process of an attentive holder look at its lock. If that fails, the holder
@@ -136,7 +151,17 @@ func release(ctx context.Context, store driver.Store, ask driver.ReleaseRequest,
 	if errors.Is(err, driver.ErrNotOwner) {
 		return fmt.Errorf("%w: %q, token %d", ErrNoGrant, ask.Key, token)
 	}
-	return err
+	return outcome(err)
+}
+
+// outcome adds [ErrOutcomeUnknown] to the error of a release, unless the server has refused the release.
+func outcome(err error) error {
+	var coded interface{ SQLState() string }
+	switch {
+	case err == nil, rediswire.IsReply(err), errors.Is(err, casstore.ErrRefused), errors.As(err, &coded):
+		return err
+	}
+	return fmt.Errorf("%w: %w", ErrOutcomeUnknown, err)
 }
 
 // ReleaseKept frees a lock that is kept for waiting processes ([Lock.Kept]), and has all processes
@@ -153,6 +178,7 @@ func (f *Fleet) ReleaseKept(ctx context.Context, key string) (Lock, error) {
 	freed := false
 	if l.Kept > 0 {
 		freed, err = f.wire.Unkeep(ctx, key, l.seen)
+		err = outcome(err)
 	}
 	switch {
 	case err != nil:
@@ -160,7 +186,8 @@ func (f *Fleet) ReleaseKept(ctx context.Context, key string) (Lock, error) {
 	case !freed:
 		return Lock{}, fmt.Errorf("%w: %q", ErrNotKept, key)
 	}
-	f.log.InfoContext(ctx, "interlock: an operator has freed a lock that was kept for waiting processes", "key_hash", ident.Hash(key))
+	f.log.InfoContext(ctx, "interlock: an operator has freed a lock that was kept for waiting processes",
+		"key_hash", ident.Hash(key), "operator", operator(ctx))
 	return l, nil
 }
 

@@ -139,7 +139,7 @@ func (s *Stored) Lockers(context.Context) iter.Seq2[Locker, error] {
 
 // Release takes a lock, or one place of it, from the holder with the token, as [Fleet.Release] does.
 // The holder finds out at its next renewal that it has lost the lock, or when it asks the store.
-// The errors are [ErrNoGrant] and those of the store; after an error of the store it is not known
+// The errors are [ErrNoGrant] and those of the store, which match [ErrOutcomeUnknown] if it is not known
 // whether the lock was released.
 func (s *Stored) Release(ctx context.Context, key string, token int64) (Holder, error) {
 	l, err := s.Inspect(ctx, key)
@@ -154,7 +154,7 @@ func (s *Stored) Release(ctx context.Context, key string, token int64) (Holder, 
 		return Holder{}, err
 	}
 	s.log.InfoContext(ctx, "interlock: an operator has released a lock", "key_hash", ident.Hash(key), "kind", l.Kind,
-		"token", token, "owner", h.Owner, "operator", operator())
+		"token", token, "owner", h.Owner, "operator", operator(ctx))
 	return h, nil
 }
 

@@ -3,6 +3,7 @@ package fleet_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"slices"
@@ -12,6 +13,7 @@ import (
 	"time"
 
 	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/casstore"
 	"github.com/interlock-go/interlock/core/driver"
 	"github.com/interlock-go/interlock/core/fleet"
 	"github.com/interlock-go/interlock/core/memstore"
@@ -224,5 +226,34 @@ func TestALockThatIsRefusedHidesNoUnsafeSetting(t *testing.T) {
 		if err != nil || !slices.Equal(r.Unsafe, unsafe) || len(r.Servers) != 1 || !errors.Is(r.Servers[0].Err, errReads) || r.Safe() {
 			t.Errorf("%+v, %v; want the unsafe setting, and the error of the store at its server", r, err)
 		}
+	}
+}
+
+// answered is an error that PostgreSQL has sent.
+type answered struct{ error }
+
+func (answered) SQLState() string { return "42501" }
+
+// A refusal by the server is an outcome: an operator has nothing to find out.
+func TestAReleaseIsOfUnknownOutcomeOnlyWithoutAnAnswer(t *testing.T) {
+	for name, c := range map[string]struct {
+		fault   error
+		unknown bool
+	}{
+		"no answer":              {fmt.Errorf("%w: i/o timeout", driver.ErrUnavailable), true},
+		"a refusal":              {fmt.Errorf("%w: %w", driver.ErrUnavailable, answered{errors.New("permission denied")}), false},
+		"a refusal by a cluster": {fmt.Errorf("%w: %w", driver.ErrUnavailable, casstore.ErrRefused), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f, store, _ := stored(t)
+			rep, err := store.Acquire(t.Context(), driver.AcquireRequest{Key: "k", Owner: "a:1", TTL: time.Minute})
+			if err != nil {
+				t.Fatal(err)
+			}
+			store.Intercept(func(memstore.Request) memstore.Fault { return memstore.Fault{Err: c.fault} })
+			if _, err = f.Release(t.Context(), "k", rep.Token); !errors.Is(err, c.fault) || errors.Is(err, fleet.ErrOutcomeUnknown) != c.unknown {
+				t.Errorf("%v; want the error of the store, and unknown %v", err, c.unknown)
+			}
+		})
 	}
 }

@@ -11,7 +11,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/interlock-go/interlock/core/driver"
 	"github.com/interlock-go/interlock/core/fleet"
 	"github.com/interlock-go/interlock/internal/display"
 )
@@ -278,17 +277,32 @@ func (u *UI) release(w http.ResponseWriter, r *http.Request) {
 	// The release goes on if the browser leaves.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), 2*readWithin)
 	defer cancel()
-	h, err := u.config.Fleet.Release(ctx, key, token)
+	h, err := u.config.Fleet.Release(fleet.By(ctx, userOf(r)), key, token)
 	if err != nil {
 		problem := words(err)
-		if !errors.Is(err, fleet.ErrNoGrant) && !errors.Is(err, fleet.ErrVoted) && !errors.Is(err, driver.ErrKeyOccupied) {
-			problem += " It is unknown whether the lock was released: its page shows who holds it when Redis answers again."
+		switch {
+		case errors.Is(err, fleet.ErrOutcomeUnknown):
+			problem += " It is unknown whether the lock was released: its page shows who holds it when the server answers again."
+		case !strings.HasSuffix(problem, nothing):
+			problem += nothing
 		}
 		u.confirmation(w, r, http.StatusConflict, problem, typed)
 		return
 	}
 	u.released.note(key, token, h.Attentive)
 	seeOther(w, linkTo("lock", key, "released", strconv.FormatInt(token, 10)))
+}
+
+// userOf names the user of a request for the logs: the address, and the names that a proxy in front sends.
+// Who reaches the page without the proxy can send any name: the address stands first.
+func userOf(r *http.Request) string {
+	user := r.RemoteAddr
+	for _, name := range []string{"X-Forwarded-For", "X-Forwarded-User"} {
+		if value := r.Header.Get(name); value != "" {
+			user += fmt.Sprintf(", %s %q", name, short(value, 80))
+		}
+	}
+	return user
 }
 
 // confirmation shows the effects of a release, and the mistake of the last try.

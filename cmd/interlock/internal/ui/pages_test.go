@@ -16,6 +16,7 @@ import (
 
 	"github.com/interlock-go/interlock/core/driver"
 	"github.com/interlock-go/interlock/core/fleet"
+	"github.com/interlock-go/interlock/core/memstore"
 )
 
 // hostile are texts as an attacker chooses keys and names.
@@ -246,9 +247,9 @@ func TestErrorsOfRedisAreShownInPlainWords(t *testing.T) {
 		err  error
 		says []string
 	}{
-		{fmt.Errorf("%w: dial tcp 10.0.0.1:6379: connection refused", driver.ErrUnavailable), []string{"Redis was not reached", "connection refused", "!interlock:"}},
-		{fmt.Errorf("%w: LOADING", driver.ErrNotReady), []string{"Redis is not ready"}},
-		{fmt.Errorf("%w: WRONGTYPE", driver.ErrKeyOccupied), []string{"a value in Redis that is no lock"}},
+		{fmt.Errorf("%w: dial tcp 10.0.0.1:6379: connection refused", driver.ErrUnavailable), []string{"The server was not reached", "connection refused", "!interlock:"}},
+		{fmt.Errorf("%w: LOADING", driver.ErrNotReady), []string{"The server is not ready"}},
+		{fmt.Errorf("%w: WRONGTYPE", driver.ErrKeyOccupied), []string{"a value in the store that is no lock"}},
 		{fleet.ErrVoted, []string{"quorum"}},
 		{errors.New("\x1b<b>\ngoroutine 1 [running]"), []string{`\x1b&lt;b&gt;`, "!goroutine"}},
 	} {
@@ -271,13 +272,47 @@ func TestThePageConfirmsOnlyAReleaseThatHappened(t *testing.T) {
 	release := func() *httptest.ResponseRecorder {
 		return do(u, request("POST", linkTo("/release", "k", "token", "5"), url.Values{"confirm": {"k"}}))
 	}
-	f.err = driver.ErrUnavailable
-	if got := status(t, release(), http.StatusConflict); !strings.Contains(got, "unknown whether the lock was released") {
-		t.Errorf("a release without an answer says %q; want that its outcome is unknown", got)
+	// A refusal was shown as an unknown outcome, as if somebody had to look.
+	for _, c := range []struct {
+		err      error
+		says, no string
+	}{
+		{fmt.Errorf("%w: %w", fleet.ErrOutcomeUnknown, driver.ErrUnavailable), "unknown whether the lock was released", "Nothing was released"},
+		{fmt.Errorf("%w: NOPERM", driver.ErrUnavailable), "Nothing was released", "unknown whether"},
+		{driver.ErrKeyOccupied, "Nothing was released", "unknown whether"},
+		{fleet.ErrVoted, "Nothing was released", "unknown whether"},
+	} {
+		f.err = c.err
+		if got := status(t, release(), http.StatusConflict); !strings.Contains(got, c.says) || strings.Contains(got, c.no) {
+			t.Errorf("a release with the error %v says %q; want %q", c.err, got, c.says)
+		}
 	}
 	f.err = nil
 	status(t, release(), http.StatusSeeOther)
 	if got := status(t, get(u, confirmed), http.StatusOK); !strings.Contains(got, "Released: the grant with token 5") {
 		t.Errorf("a release is not confirmed: %q", got)
+	}
+}
+
+// Each release by the page had the same name in the logs: the process that serves the page.
+func TestAReleaseByThePageNamesWhoAskedForIt(t *testing.T) {
+	store, logged := memstore.New(), &bytes.Buffer{}
+	f, err := fleet.On(store, fleet.Logger(slog.New(slog.NewTextHandler(logged, nil))))
+	if err != nil {
+		t.Fatal(err)
+	}
+	rep, err := store.Acquire(t.Context(), driver.AcquireRequest{Key: "k", Owner: "a:1", TTL: time.Minute})
+	if err != nil || !rep.Granted {
+		t.Fatalf("%+v, %v; want the lock", rep, err)
+	}
+	u := newUI(t, Config{Fleet: f})
+	r := request("POST", linkTo("/release", "k", "token", fmt.Sprint(rep.Token)), url.Values{"confirm": {"k"}})
+	r.RemoteAddr = "10.1.2.3:4567"
+	r.Header.Set("X-Forwarded-User", "ann\n")
+	status(t, do(u, r), http.StatusSeeOther)
+	for _, want := range []string{"an operator has released a lock", "10.1.2.3:4567", "X-Forwarded-User", `ann`} {
+		if !strings.Contains(logged.String(), want) {
+			t.Errorf("the log is %q; want %s", logged, want)
+		}
 	}
 }

@@ -121,6 +121,9 @@ func visible(search string) string {
 	}, strings.ToValidUTF8(search, "*"))
 }
 
+// nothing ends the words about a release that was refused.
+const nothing = " Nothing was released."
+
 // words explains an error in plain words to the reader of a page. The error of Redis follows,
 // escaped.
 func words(err error) string {
@@ -133,22 +136,22 @@ func words(err error) string {
 	case errors.Is(err, fleet.ErrIncomplete):
 		meaning = "Some locks could not be read, and are missing here."
 	case errors.Is(err, fleet.ErrNoGrant):
-		return "No holder of this lock has this token any more: the lock is free, or was granted anew. Nothing was released."
+		return "No holder of this lock has this token any more: the lock is free, or was granted anew." + nothing
 	case errors.Is(err, fleet.ErrVoted):
-		return "This lock is kept by a quorum of servers, and one server alone cannot release it. Nothing was released."
+		return "This lock is kept by a quorum of servers, and one server alone cannot release it." + nothing
 	case errors.Is(err, driver.ErrKeyOccupied):
-		return "This key has a value in Redis that is no lock."
+		return "This key has a value in the store that is no lock."
 	case errors.Is(err, driver.ErrNotReady):
-		meaning = "Redis is not ready: it is loading, or has no master at the moment."
+		meaning = "The server is not ready: it is loading, or has no master at the moment."
 	case errors.Is(err, context.DeadlineExceeded):
-		return "Redis did not answer in time."
+		return "The server did not answer in time."
 	case errors.Is(err, driver.ErrUnavailable):
-		meaning = "Redis was not reached, or has refused."
+		meaning = "The server was not reached, or has refused."
 	default:
 		meaning = "This did not succeed."
 	}
 	said, _, _ := strings.Cut(err.Error(), "\n")
-	for _, known := range []error{fleet.ErrIncomplete, driver.ErrNotReady, driver.ErrUnavailable} {
+	for _, known := range []error{fleet.ErrOutcomeUnknown, fleet.ErrIncomplete, driver.ErrNotReady, driver.ErrUnavailable} {
 		said = strings.TrimPrefix(said, known.Error()+": ")
 	}
 	return fmt.Sprintf("%s (%s)", meaning, short(said, 300))
