@@ -41,7 +41,7 @@ func UnaryClientRetry(opts ...grpclock.RetryOption) connect.ClientInterceptor {
 }
 
 // holding sets the headers [core.HeldHeader] and [core.FencesHeader] as the interceptor of gRPC
-// would. Its error is that of the interceptor: the call is not sent.
+// would. The interceptor returns the error: the call is not sent.
 func holding(ctx context.Context, retry grpc.UnaryClientInterceptor) (context.Context, error) {
 	if info, ok := connect.CallInfoForServerContext(ctx); ok { // in a handler without an interceptor of this module
 		ctx = core.WithHeld(ctx, info.RequestHeader().Values(core.HeldHeader)...)

@@ -67,10 +67,17 @@ type call struct {
 	stdout, stderr io.Writer
 }
 
-// parse reads a command line. It returns no command if help was asked for, which it has
+// parse reads a command line, as parseLine does, and prefers the servers of its flags.
+func (c *call) parse(args []string) (*command, error) {
+	cmd, err := c.parseLine(args)
+	c.conn.prefer()
+	return cmd, err
+}
+
+// parseLine reads a command line. It returns no command if help was asked for, which it has
 // printed then. Flags may stand before and after arguments; the flags of the connection
 // before the command, too.
-func (c *call) parse(args []string) (*command, error) {
+func (c *call) parseLine(args []string) (*command, error) {
 	global := c.flags("interlock")
 	c.conn.define(global)
 	global.BoolVar(&c.json, "json", false, "print JSON")
@@ -81,8 +88,8 @@ func (c *call) parse(args []string) (*command, error) {
 	case err != nil:
 		return nil, usageError("%w; interlock -h lists what there is", err)
 	}
-	args = global.Args()
-	if len(args) == 0 {
+	c.conn.take(global)
+	if args = global.Args(); len(args) == 0 {
 		c.help(c.stderr, global)
 		return nil, &exitError{code: exitUsage}
 	}
@@ -113,6 +120,7 @@ func (c *call) parseCommand(cmd *command, args []string) (*command, error) {
 	if !cmd.offline {
 		c.conn.define(all)
 	}
+	defer func() { c.conn.take(all) }()
 	for {
 		switch err := all.Parse(args); {
 		case errors.Is(err, flag.ErrHelp):

@@ -24,6 +24,41 @@ type connection struct {
 	serverName, caCert, cert, key                   string
 
 	password, sentinelPassword string // of the environment alone
+
+	given map[string]bool // the flags of the command line
+}
+
+// take notes which flags a command line has.
+func (c *connection) take(fs *flag.FlagSet) {
+	if c.given == nil {
+		c.given = map[string]bool{}
+	}
+	fs.Visit(func(f *flag.Flag) { c.given[f.Name] = true })
+}
+
+// prefer replaces the servers of the environment by the servers that flags name.
+func (c *connection) prefer() {
+	toRedis := c.given["url"] || c.given["addr"] || c.given["sentinel"] || c.given["cluster"]
+	if !toRedis && !c.given["postgres"] && !c.given["etcd"] && !c.given["zookeeper"] {
+		return
+	}
+	if !toRedis {
+		c.url, c.addr, c.sentinel, c.cluster = "", "", "", false
+	}
+	for name, server := range map[string]*string{"postgres": &c.postgres, "etcd": &c.etcd, "zookeeper": &c.zookeeper} {
+		if !c.given[name] {
+			*server = ""
+		}
+	}
+	if c.given["url"] && !c.given["addr"] {
+		c.addr = ""
+	}
+	switch {
+	case c.given["cluster"] && !c.given["sentinel"]:
+		c.sentinel = ""
+	case c.given["sentinel"] && !c.given["cluster"]:
+		c.cluster = false
+	}
 }
 
 const connectionHelp = `Passwords come from the environment, where other users of the machine cannot read them:

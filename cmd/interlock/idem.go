@@ -60,7 +60,7 @@ forget   deletes the record, so that the next request is carried out, and what w
 	},
 	words: []string{"ls", "show", "resolve", "forget"},
 	setup: func(fs *flag.FlagSet) action {
-		o := &settling{header: map[string][]string{}}
+		o := &settling{header: map[string][]string{}, stdin: os.Stdin}
 		fs.BoolVar(&o.function, "function", false, "the key belongs to a function")
 		fs.StringVar(&o.service, "service", "", "the `name` of the service, if its engine has one (idempotency.Service)")
 		fs.BoolVar(&o.not, "not-carried-out", false, "resolve: the request had no effect")
@@ -91,6 +91,7 @@ type settling struct {
 	retention, older      time.Duration
 	limit                 int
 	after                 string
+	stdin                 io.Reader
 }
 
 func (o *settling) addHeader(s string) error {
@@ -139,7 +140,7 @@ func (o *settling) run(ctx context.Context, c *call) error {
 		}
 		return o.show(c, &r)
 	case "resolve":
-		found, err := o.resolution()
+		found, err := o.resolution(c.patience)
 		if err != nil {
 			return err
 		}
@@ -177,7 +178,7 @@ func (o *settling) byRecord(ctx context.Context, c *call, id string) error {
 		}
 		return o.show(c, &r)
 	case "resolve":
-		found, err := o.resolution()
+		found, err := o.resolution(c.patience)
 		if err != nil {
 			return err
 		}
@@ -243,7 +244,7 @@ func ended(r *fleet.Record) string {
 }
 
 // resolution is the outcome that the flags give.
-func (o *settling) resolution() (admin.Resolution, error) {
+func (o *settling) resolution(wait patience) (admin.Resolution, error) {
 	switch {
 	case o.not == (o.status >= 0):
 		return admin.Resolution{}, usageError("idem resolve: give either -not-carried-out or -status")
@@ -258,11 +259,13 @@ func (o *settling) resolution() (admin.Resolution, error) {
 		header[name] = append(header[name], values...)
 	}
 	answer := endpoint.Response{Status: o.status, Header: header}
+	wait.lift() // the body may come from a program that takes long
+	defer wait.begin()
 	var err error
 	switch o.body {
 	case "":
 	case "-":
-		answer.Body, err = io.ReadAll(os.Stdin)
+		answer.Body, err = io.ReadAll(o.stdin)
 	default:
 		answer.Body, err = os.ReadFile(o.body)
 	}

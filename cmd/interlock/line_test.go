@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 	"unicode/utf8"
 
@@ -367,4 +368,79 @@ func TestTheEnvironmentNamesTheTopologyAndTLS(t *testing.T) {
 	if c.sentinel != "main" || c.serverName != "redis.test" || c.caCert != "ca.pem" || c.cert != "c.pem" || c.key != "k.pem" || c.cluster || !c.tls {
 		t.Errorf("the environment sets %+v; want a Sentinel with TLS, and no Cluster", c)
 	}
+}
+
+// INTERLOCK_ADDR in the profile of a user made each call with -postgres a wrong command line.
+func TestAServerOfAFlagReplacesTheServersOfTheEnvironment(t *testing.T) {
+	all := map[string]string{
+		"INTERLOCK_ADDR": "env:1", "INTERLOCK_URL": "redis://env", "INTERLOCK_SENTINEL": "env", "INTERLOCK_CLUSTER": "",
+		"INTERLOCK_POSTGRES": "env", "INTERLOCK_ETCD": "env", "INTERLOCK_ZOOKEEPER": "env",
+	}
+	for _, c := range []struct {
+		args []string
+		want connection
+	}{
+		{[]string{"-postgres", "flag", "ls"}, connection{postgres: "flag"}},
+		{[]string{"ls", "-etcd", "flag"}, connection{etcd: "flag"}},
+		{[]string{"-zookeeper", "flag", "ls", "k", "-json"}, connection{zookeeper: "flag"}},
+		{[]string{"-addr", "flag", "ls"}, connection{addr: "flag", url: "redis://env", sentinel: "env"}},
+		{[]string{"-url", "redis://flag", "ls"}, connection{url: "redis://flag", sentinel: "env"}},
+		{[]string{"-cluster", "ls", "-addr", "flag"}, connection{addr: "flag", url: "redis://env", cluster: true}},
+	} {
+		call := &call{conn: fromEnvironment(func(name string) string { return all[name] })}
+		if _, err := call.parse(c.args); err != nil {
+			t.Fatal(err)
+		}
+		got := connection{
+			url: call.conn.url, addr: call.conn.addr, sentinel: call.conn.sentinel, cluster: call.conn.cluster,
+			postgres: call.conn.postgres, etcd: call.conn.etcd, zookeeper: call.conn.zookeeper,
+		}
+		if fmt.Sprintf("%+v", got) != fmt.Sprintf("%+v", c.want) {
+			t.Errorf("%q: %+v; want %+v", c.args, got, c.want)
+		}
+		if err := call.conn.choose(); err != nil {
+			t.Errorf("%q: %v", c.args, err)
+		}
+	}
+	call := &call{conn: fromEnvironment(func(name string) string { return all[name] })}
+	if _, err := call.parse([]string{"ls"}); err != nil || call.conn.choose() == nil {
+		t.Errorf("%v; want that an environment with four servers is refused", err)
+	}
+}
+
+// slowly is the input of an operator who needs a minute.
+type slowly struct{ io.Reader }
+
+func (s slowly) Read(p []byte) (int, error) {
+	time.Sleep(time.Minute)
+	return s.Reader.Read(p)
+}
+
+// The time of an operator who types an answer was taken for the silence of the server.
+func TestTheBodyOfAResolutionMayTakeLongToCome(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := &call{stdout: io.Discard, stderr: io.Discard, conn: fromEnvironment(func(string) string { return "" })}
+		if _, err := c.parse([]string{"idem", "resolve", "p", "k", "-status", "200", "-body", "-"}); err != nil {
+			t.Fatal(err)
+		}
+		c.action = func(ctx context.Context, c *call) error {
+			o := &settling{status: 200, protocol: "http", body: "-", stdin: slowly{strings.NewReader("paid")}}
+			found, err := o.resolution(c.patience)
+			if err != nil {
+				return err
+			}
+			if _, answer, _ := found.Answer(); string(answer.Body) != "paid" {
+				return fmt.Errorf("the body is %q; want paid", answer.Body)
+			}
+			if ctx.Err() != nil {
+				return context.Cause(ctx)
+			}
+			<-ctx.Done() // a server that does not answer still ends the command
+			return nil
+		}
+		began := time.Now()
+		if err := c.carryOut(t.Context()); err != nil || time.Since(began) < 2*time.Minute+answersWithin {
+			t.Errorf("%v after %v; want no error, and %v after the body had come", err, time.Since(began), answersWithin)
+		}
+	})
 }

@@ -259,7 +259,11 @@ func wait(ctx context.Context, c *call, timeout time.Duration) error {
 			result = "kept"
 		}
 		if result != "free" {
-			late = &exitError{exitHeld, fmt.Errorf("%s is still %s after %v", display.Text(key), result, timeout)}
+			text := fmt.Sprintf("%s is still %s after %v", display.Text(key), result, timeout)
+			if by := holders(&l); by != "" {
+				text += ": by " + by
+			}
+			late = &exitError{exitHeld, errors.New(text)}
 		}
 	}
 	if c.json {

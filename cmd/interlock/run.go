@@ -13,6 +13,7 @@ import (
 	"github.com/interlock-go/interlock/cmd/interlock/internal/run"
 	"github.com/interlock-go/interlock/cmd/interlock/internal/show"
 	"github.com/interlock-go/interlock/core/driver"
+	"github.com/interlock-go/interlock/core/fleet"
 	"github.com/interlock-go/interlock/core/redisstore"
 	"github.com/interlock-go/interlock/internal/display"
 )
@@ -22,7 +23,8 @@ var runCommand = &command{
 	args:  "KEY [--] COMMAND [ARGS...]",
 	short: "run a command while holding a lock",
 	long: `Runs COMMAND while this process holds the lock KEY. While another process holds it,
-run waits. COMMAND has INTERLOCK_KEY and INTERLOCK_TOKEN (the fencing token) in its
+run waits. It keeps two runs apart, and does not make them one: a host that comes when the
+first run has ended runs COMMAND again. COMMAND has INTERLOCK_KEY and INTERLOCK_TOKEN (the fencing token) in its
 environment, and a process group of its own. "--" is needed before a key or a command
 that begins with a dash. SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1
 and SIGUSR2 are passed on to the group.
@@ -32,7 +34,7 @@ group gets SIGTERM, and SIGKILL after the grace: COMMAND has ended before anothe
 process can get the lock. The more grace, the fewer failed renewals it survives.
 
 Exit status: the status of COMMAND, 128+n if signal n ended it, or
-   64  the command line is wrong
+   64  the command line is wrong, or COMMAND is run under the same lock already
    69  the server could not be reached; COMMAND was not started
    70  the lock could not be taken for another reason; COMMAND was not started
    75  the lock was not to be had in time; COMMAND was not started
@@ -40,7 +42,7 @@ Exit status: the status of COMMAND, 128+n if signal n ended it, or
   126  COMMAND cannot be run
   127  COMMAND was not found`,
 	examples: [][2]string{
-		{"run -wait 0 nightly-report -- /usr/local/bin/report --all", "from the cron of several hosts: one runs, the others end with 75"},
+		{"run -wait 0 nightly-report -- /usr/local/bin/report --all", "from the cron of several hosts: while one runs it, the others end with 75"},
 		{"run -wait 10m -ttl 1m deploy/web -- ./deploy.sh production", "wait for another deploy, and give this one 10s to clean up"},
 		{"run migrations -shell -- 'migrate up && migrate status'", "a string for the shell"},
 	},
@@ -88,11 +90,39 @@ func (c *call) run(ctx context.Context, flags *run.Flags) error {
 	status := cmd.Run(ctx, store.Store, run.Streams{
 		Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
 		Voice: voice,
+		Look:  func(ctx context.Context) (run.Held, error) { return look(ctx, store.locks, key) },
 	})
 	if status != 0 {
 		return &exitError{code: status}
 	}
 	return nil
+}
+
+// look reads who holds a lock.
+func look(ctx context.Context, f locks, key string) (held run.Held, err error) {
+	l, err := f.Inspect(ctx, key)
+	for _, h := range l.Holders {
+		held.Tokens = append(held.Tokens, h.Token)
+	}
+	held.By = holders(&l)
+	return held, err
+}
+
+// holders names the process that holds a lock, and how many others do; empty if none does.
+func holders(l *fleet.Lock) string {
+	if len(l.Holders) == 0 {
+		return ""
+	}
+	h := l.Holders[0]
+	text := details(h.Locker)
+	if h.HandedOver {
+		text = "the ticket that " + text + " has handed over"
+	}
+	text += ", for " + age(h)
+	if l.Held > 1 {
+		text += fmt.Sprintf(", and %d more", l.Held-1)
+	}
+	return text
 }
 
 // lockKey is the key of a command line that was read.

@@ -26,9 +26,10 @@ type locks interface {
 	Records(ctx context.Context, q fleet.RecordQuery) iter.Seq2[fleet.Record, error]
 }
 
-// opened is a store on another server than Redis.
+// opened is a store, and the locks in it.
 type opened struct {
 	core.Store
+	locks locks
 	close func()
 }
 
@@ -66,7 +67,7 @@ func (c *call) fleet(opts ...fleet.Option) (locks, error) {
 			return nil, err
 		}
 		c.close = store.close
-		return fleet.On(store.Store, fleet.Logger(log))
+		return store.locks, nil
 	}
 	f, err := c.onRedis(append([]fleet.Option{fleet.Logger(log)}, opts...)...)
 	if err != nil {
@@ -108,7 +109,22 @@ func (c *call) store(log *slog.Logger, opts ...redisstore.Option) (opened, error
 		_ = rdb.Close()
 		return opened{}, &exitError{exitUsage, err}
 	}
-	return opened{store, func() { _, _ = store.Close(), rdb.Close() }}, nil
+	f, err := fleet.New(rdb, fleet.Prefix(c.conn.prefix), fleet.Logger(log))
+	if err != nil {
+		_, _ = store.Close(), rdb.Close()
+		return opened{}, &exitError{exitUsage, err}
+	}
+	return opened{store, f, func() { _, _, _ = f.Close(), store.Close(), rdb.Close() }}, nil
+}
+
+// shown returns an opened store with its locks.
+func shown(store core.Store, log *slog.Logger, closing func()) (opened, error) {
+	f, err := fleet.On(store, fleet.Logger(log))
+	if err != nil {
+		closing()
+		return opened{}, err
+	}
+	return opened{store, f, closing}, nil
 }
 
 // server names the kind of server for a reader.

@@ -83,7 +83,7 @@ func (c *connection) onPostgres(log *slog.Logger) (opened, error) {
 		pool.Close()
 		return opened{}, err
 	}
-	return opened{store, func() { _ = store.Close(); pool.Close() }}, nil
+	return shown(store, log, func() { _ = store.Close(); pool.Close() })
 }
 
 // securePostgres adds the settings of TLS. They take the place of the URL's sslmode, which may allow a
@@ -152,7 +152,7 @@ func (c *connection) onEtcd(log *slog.Logger) (opened, error) {
 		_ = client.Close()
 		return opened{}, err
 	}
-	return opened{store, func() { _, _ = store.Close(), client.Close() }}, nil
+	return shown(store, log, func() { _, _ = store.Close(), client.Close() })
 }
 
 func (c *connection) onZooKeeper(log *slog.Logger) (opened, error) {
@@ -179,5 +179,5 @@ func (c *connection) onZooKeeper(log *slog.Logger) (opened, error) {
 		conn.Close()
 		return opened{}, err
 	}
-	return opened{store, func() { _ = store.Close(); conn.Close() }}, nil
+	return shown(store, log, func() { _ = store.Close(); conn.Close() })
 }

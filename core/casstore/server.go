@@ -3,6 +3,8 @@ package casstore
 import (
 	"context"
 	"errors"
+
+	"github.com/interlock-go/interlock/core/driver"
 )
 
 // Server is the interface for the author of an adapter: a server that keeps small values
@@ -43,7 +45,7 @@ type Server interface {
 var (
 	// ErrRefused says that a server refuses a transaction for a reason that does not pass: a
 	// missing right, a wrong password.
-	ErrRefused = errors.New("interlock: the server refuses the transaction")
+	ErrRefused = driver.ErrRefused
 
 	// ErrSettled says that a server has answered with an error that does not say whether it
 	// executed the transaction: etcd without space executes some transactions that it answers

@@ -46,6 +46,10 @@ var (
 	// outcome of the request was known.
 	ErrPending = errors.New("interlock: outcome not yet known")
 
+	// ErrRefused says that the server has answered and does not execute the request, for a reason that does not
+	// pass: a missing right, a wrong password. A store need not return it.
+	ErrRefused = errors.New("interlock: the server refuses the request")
+
 	// ErrConfig says that an option has a value that cannot work. The text names the option
 	// and the accepted values.
 	ErrConfig = errors.New("interlock: bad configuration")

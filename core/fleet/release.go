@@ -10,7 +10,6 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/interlock-go/interlock/core/casstore"
 	"github.com/interlock-go/interlock/core/driver"
 	"github.com/interlock-go/interlock/core/internal/ident"
 	"github.com/interlock-go/interlock/core/internal/rediswire"
@@ -83,8 +82,8 @@ func (f *Fleet) mark(ctx context.Context, name, who string, lasts time.Duration)
 
 type byKey struct{}
 
-// By returns a context with which Release and ReleaseKept name in the logs, beside this process, the user who asked
-// this process for the release. A server of pages has users of its own.
+// By returns a context with which Release and ReleaseKept add to the name of this process, in the logs, the
+// user who asked it for the release. A server of pages has users of its own.
 func By(ctx context.Context, user string) context.Context {
 	return context.WithValue(ctx, byKey{}, user)
 }
@@ -158,7 +157,7 @@ func release(ctx context.Context, store driver.Store, ask driver.ReleaseRequest,
 func outcome(err error) error {
 	var coded interface{ SQLState() string }
 	switch {
-	case err == nil, rediswire.IsReply(err), errors.Is(err, casstore.ErrRefused), errors.As(err, &coded):
+	case err == nil, rediswire.IsReply(err), errors.Is(err, driver.ErrRefused), errors.As(err, &coded):
 		return err
 	}
 	return fmt.Errorf("%w: %w", ErrOutcomeUnknown, err)

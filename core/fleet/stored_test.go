@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/interlock-go/interlock/core"
-	"github.com/interlock-go/interlock/core/casstore"
 	"github.com/interlock-go/interlock/core/driver"
 	"github.com/interlock-go/interlock/core/fleet"
 	"github.com/interlock-go/interlock/core/memstore"
@@ -242,7 +241,7 @@ func TestAReleaseIsOfUnknownOutcomeOnlyWithoutAnAnswer(t *testing.T) {
 	}{
 		"no answer":              {fmt.Errorf("%w: i/o timeout", driver.ErrUnavailable), true},
 		"a refusal":              {fmt.Errorf("%w: %w", driver.ErrUnavailable, answered{errors.New("permission denied")}), false},
-		"a refusal by a cluster": {fmt.Errorf("%w: %w", driver.ErrUnavailable, casstore.ErrRefused), false},
+		"a refusal by a cluster": {fmt.Errorf("%w: %w", driver.ErrUnavailable, driver.ErrRefused), false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f, store, _ := stored(t)

@@ -137,6 +137,12 @@ func wrap(state string, args []string) int {
 	status := cmd.Run(context.Background(), store, run.Streams{
 		Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
 		Voice: run.NewVoice(func(line string) { _, _ = fmt.Fprintln(os.Stderr, "interlock:", line) }),
+		Look: func(context.Context) (run.Held, error) {
+			if owner, _, held := store.Holder("k"); held {
+				return run.Held{By: owner, Tokens: []int64{7}}, nil
+			}
+			return run.Held{}, nil
+		},
 	})
 	if owner, _, held := store.Holder("k"); held && !strings.HasPrefix(owner, "another-process") {
 		fmt.Fprintln(os.Stderr, "the lock is still held")

@@ -8,6 +8,8 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/interlock-go/interlock/core"
@@ -22,6 +24,49 @@ type Streams struct {
 	Stdin, Stdout, Stderr *os.File
 	// Voice writes the error.
 	Voice *Voice
+	// Look, unless nil, reads who holds the lock of the command. It is a courtesy, and may fail.
+	Look func(ctx context.Context) (Held, error)
+}
+
+// Held says who holds a lock.
+type Held struct {
+	By     string  // in words; empty: no process
+	Tokens []int64 // the fencing tokens of the grants
+}
+
+// lookWithin bounds a look at the holder.
+const lookWithin = 3 * time.Second
+
+// held returns who holds the lock; the zero value if that is not known.
+func (s Streams) held(ctx context.Context) Held {
+	if s.Look == nil {
+		return Held{}
+	}
+	ctx, cancel := context.WithTimeout(ctx, lookWithin)
+	defer cancel()
+	held, err := s.Look(ctx)
+	if err != nil {
+		return Held{}
+	}
+	return held
+}
+
+// heldEnv names the grants of the wrappers around a command: the hash of each key, a colon and the token.
+const heldEnv = "INTERLOCK_HELD"
+
+// grant is a grant as heldEnv has it.
+func grant(key string, token int64) string {
+	return fmt.Sprintf("%s:%d", core.Hashed(key).Hash(), token)
+}
+
+// inside reports whether a wrapper around this one holds the lock: it waits for this wrapper to end.
+func (c *Command) inside(ctx context.Context, streams Streams) bool {
+	around := strings.Split(os.Getenv(heldEnv), ",")
+	if !slices.ContainsFunc(around, func(g string) bool { return strings.HasPrefix(g, core.Hashed(c.key).Hash()+":") }) {
+		return false
+	}
+	// The key may be another one's on another server, and the lock may have been lost.
+	return slices.ContainsFunc(streams.held(ctx).Tokens, func(token int64) bool { return slices.Contains(around, grant(c.key, token)) })
 }
 
 // Run takes the lock, runs the command and releases the lock. It returns the exit
@@ -36,6 +81,10 @@ func (c *Command) Run(ctx context.Context, store core.Store, streams Streams) in
 	path, err := exec.LookPath(c.args[0])
 	if err != nil {
 		return log.notStarted(err)
+	}
+	if c.inside(ctx, streams) {
+		log.printf("the lock %q is held by the interlock run that this command runs under: it would wait without end", c.key)
+		return StatusUsage
 	}
 	incoming, stops := receive()
 	defer signal.Stop(incoming)
@@ -53,11 +102,15 @@ func (c *Command) Run(ctx context.Context, store core.Store, streams Streams) in
 	}()
 	lease, status := c.lock(ctx, cancel, locker, incoming, log)
 	if lease == nil {
+		if by := streams.held(ctx).By; status == StatusBusy && by != "" {
+			log.printf("the lock %q is held by %s", c.key, by)
+		}
 		return status
 	}
 	speak := streams.Voice.hush()
 	child, err := start(path, c.args, append(os.Environ(),
-		"INTERLOCK_KEY="+c.key, fmt.Sprintf("INTERLOCK_TOKEN=%d", lease.Token())), streams)
+		"INTERLOCK_KEY="+c.key, fmt.Sprintf("INTERLOCK_TOKEN=%d", lease.Token()),
+		heldEnv+"="+strings.TrimPrefix(os.Getenv(heldEnv)+","+grant(c.key, lease.Token()), ",")), streams)
 	speak()
 	if err != nil {
 		_ = lease.Release(ctx) // nothing ran under it

@@ -12,6 +12,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/interlock-go/interlock/core"
 )
 
 func TestTheExitStatusSaysWhatHappened(t *testing.T) {
@@ -37,7 +39,7 @@ func TestTheExitStatusSaysWhatHappened(t *testing.T) {
 		"as of a wrong line":       {args: []string{"k", "--", "sh", "-c", "exit 2"}, want: 2},
 		"ended by a signal":        {args: []string{"k", "--", "sh", "-c", "kill -9 $$"}, want: 128 + 9},
 		"a string for the shell":   {args: []string{"-shell", "k", "--", "true && exit 3"}, want: 3},
-		"held, one try":            {store: "held", args: []string{"-wait", "0", "k", "--", "true"}, want: 75, says: "another process holds it"},
+		"held, one try":            {store: "held", args: []string{"-wait", "0", "k", "--", "true"}, want: 75, says: `the lock "k" is held by another-process`},
 		"held, a bounded wait":     {store: "held", args: []string{"--wait", "100ms", "k", "--", "true"}, want: 75, says: "another process holds it"},
 		"no server":                {store: "away", args: []string{"-wait", "100ms", "k", "--", "true"}, want: 69, says: "could not be taken"},
 		"too few replicas":         {store: "unreplicated", args: []string{"-wait", "0", "k", "--", "true"}, want: 69, says: "not acknowledged by enough replicas"},
@@ -186,4 +188,24 @@ func TestAWaitForAServerIsNotSilent(t *testing.T) {
 	if got := w.status(); got != 128+int(syscall.SIGTERM) {
 		t.Errorf("status %d; want %d", got, 128+int(syscall.SIGTERM))
 	}
+}
+
+// The inner wrapper waited for the outer one, and that for the command, without a word.
+func TestARunUnderTheLockThatItWantsSaysSo(t *testing.T) {
+	t.Parallel()
+	around := func(value string) func(*exec.Cmd) {
+		return func(cmd *exec.Cmd) { cmd.Env = append(cmd.Env, "INTERLOCK_HELD="+value) }
+	}
+	k := core.Hashed("k").Hash()
+	begin(t, "held", []string{"k", "--", "true"}, around("0123456789abcdef:9,"+k+":7")).ends(64, "the interlock run that this command runs under")
+	// Another server has another lock of the same key.
+	begin(t, "held", []string{"-wait", "0", "k", "--", "true"}, around(k+":9")).ends(75, "another process holds it")
+	begin(t, "", []string{"k", "--", "true"}, around(k+":7")).ends(0, "")
+
+	w := begin(t, "", []string{"-shell", "k", "--", `echo "$INTERLOCK_HELD"; echo "$INTERLOCK_TOKEN"`}, around("0123456789abcdef:9"))
+	held, token := w.line(), w.line()
+	if want := "0123456789abcdef:9," + k + ":" + token; held != want {
+		t.Errorf("the command has INTERLOCK_HELD=%s; want %s", held, want)
+	}
+	w.ends(0, "")
 }
