@@ -326,6 +326,8 @@ func (c *commit) executed(ctx context.Context, session int64, steps []step, o ou
 		if s.then >= 0 && !c.txn.Then[s.then].Delete {
 			n.live, n.value = true, c.txn.Then[s.then].Value
 			answer.Written[s.then] = n.revision()
+		} else if n.there {
+			c.left.Add(1)
 		}
 		now[s.name] = n
 		c.root.learned(s.name, n, c.at)

@@ -86,6 +86,7 @@ type server struct {
 	newest atomic.Int64 // the highest number that was seen
 	// answered is the session of the last answer; zero: it is not known.
 	answered atomic.Int64
+	left     atomic.Int64 // entries deleted by this process, whose nodes stay for a time
 	lanes
 
 	rooting sync.Mutex

@@ -15,7 +15,8 @@ const (
 	// idle is for how long a node must have been no entry before it is deleted, at least;
 	// nothing but the size of the tree rests on it.
 	idle = 30 * time.Minute
-	// many is after how many deleted nodes the next tidying comes soon, and busy when.
+	// many is after how many deleted nodes, or entries that this process has deleted, the next tidying comes soon, and busy
+	// when.
 	many = 2000
 	busy = 2 * time.Minute
 	// atOnce is how many nodes are deleted in one transaction, which ends the epoch.
@@ -25,19 +26,24 @@ const (
 // tidy deletes nodes that are no entries any more. Of all stores of a root only one does so
 // at a time: the store that ends the epoch.
 func (s *Store) tidy() {
-	last := map[string]int64{}
-	for most := 0; ; {
-		pause := idle/2 + rand.N(idle)
-		if most >= many {
-			pause = busy/2 + rand.N(busy)
-		}
-		timer := time.NewTimer(pause)
+	last, due := map[string]int64{}, time.Now().Add(idle/2+rand.N(idle))
+	for {
+		timer := time.NewTimer(busy/2 + rand.N(busy))
 		select {
 		case <-timer.C:
-			most = s.tidyOnce(last)
 		case <-s.done.Done():
 			timer.Stop()
 			return
+		}
+		if time.Now().Before(due) && s.server.left.Load() < many {
+			continue
+		}
+		most := s.tidyOnce(last)
+		if most > 0 {
+			s.server.left.Store(0)
+		}
+		if due = time.Now(); most < many {
+			due = due.Add(idle/2 + rand.N(idle))
 		}
 	}
 }

@@ -175,7 +175,7 @@ func (v *view) write(n keystate.Notices, comes held, lineAlone bool) (txn Txn) {
 	if alone {
 		txn.If = append(txn.If, Condition{tick, v.at.line.Revision})
 	} else if o.gone > v.gone || find(v.line.since(v.gone), v.own) >= 0 && find(o.all, v.own) < 0 {
-		// Whoever has gone must not be in a line that another process has written since.
+		// A locker that has gone must not be in a line that another process has written since.
 		txn.If = append(txn.If, Condition{v.names.inOne(v.key), v.at.all})
 	}
 	switch {
