@@ -272,7 +272,7 @@ func TestThePageConfirmsOnlyAReleaseThatHappened(t *testing.T) {
 	release := func() *httptest.ResponseRecorder {
 		return do(u, request("POST", linkTo("/release", "k", "token", "5"), url.Values{"confirm": {"k"}}))
 	}
-	// A refusal was shown as an unknown outcome, as if somebody had to look.
+	// A refusal was shown as an unknown outcome, as if an operator had to look.
 	for _, c := range []struct {
 		err      error
 		says, no string
