@@ -44,6 +44,7 @@ type masters struct {
 //   - A dial that fails is not seen by go-redis's connection pool. After as many
 //     failures as it has places the pool tries once a second only, and a pool for
 //     renewals is small.
+//   - Dials to a server that is away are spaced: see pace.
 //   - Connections to a server that is no longer the master are closed, also those for
 //     subscriptions.
 type dialer struct {
@@ -57,7 +58,8 @@ type dialer struct {
 	mu      sync.Mutex
 	open    map[*conn]struct{}
 	dialing map[string]int // calls of the user's Dialer, by address
-	severed time.Time      // when an answer of a server last had all connections closed
+	paces   map[string]*pace
+	severed time.Time // when an answer of a server last had all connections closed
 	masters
 	left    time.Time // when a sentinel that hung was last left
 	leaving bool      // it is being left
@@ -70,7 +72,7 @@ func newDialer(log *logs.Log, dialTimeout, timeout time.Duration) *dialer {
 	if dialTimeout > 0 {
 		timeout = min(timeout, dialTimeout)
 	}
-	d := &dialer{log: log, timeout: timeout, open: map[*conn]struct{}{}, dialing: map[string]int{}}
+	d := &dialer{log: log, timeout: timeout, open: map[*conn]struct{}{}, dialing: map[string]int{}, paces: map[string]*pace{}}
 	d.ctx, d.cancel = context.WithCancel(context.Background())
 	return d
 }
@@ -92,6 +94,9 @@ func (d *dialer) through(dial dialFunc) dialFunc {
 func (d *dialer) connect(ctx context.Context, dial dialFunc, network, addr string) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, d.timeout)
 	defer cancel()
+	if err := d.await(ctx, addr); err != nil {
+		return nil, err
+	}
 	epoch, err := d.begin(addr)
 	if err != nil {
 		return nil, err
@@ -121,7 +126,7 @@ func (d *dialer) connect(ctx context.Context, dial dialFunc, network, addr strin
 		if r.err != nil {
 			return nil, d.explain(r.err)
 		}
-		return d.track(r.cn, epoch)
+		return d.track(r.cn, addr, epoch)
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	case <-d.ctx.Done():
@@ -160,8 +165,8 @@ func (d *dialer) dial(ctx context.Context, dial dialFunc, network, addr string) 
 }
 
 // track begins to look after a connection.
-func (d *dialer) track(cn net.Conn, epoch int) (net.Conn, error) {
-	c := &conn{Conn: cn, dialer: d}
+func (d *dialer) track(cn net.Conn, addr string, epoch int) (net.Conn, error) {
+	c := &conn{Conn: cn, dialer: d, addr: addr}
 	d.mu.Lock()
 	err := d.refuses(cn, epoch)
 	if err == nil {

@@ -137,6 +137,7 @@ func TestADialerThatNeverReturnsIsCalledABoundedNumberOfTimes(t *testing.T) {
 		return nil, errors.New("too late")
 	})
 	for range maxDialing + 10 {
+		d.serves("a:1") // no pause before the next dial
 		cn, err := dial(t.Context(), "tcp", "a:1")
 		if err != nil {
 			t.Fatal("go-redis counts it:", err)

@@ -235,8 +235,20 @@ func (l *link) end(c cutoff) {
 type conn struct {
 	net.Conn
 	dialer  *dialer
-	link    *link // nil: it has none
+	addr    string // that was dialed
+	link    *link  // nil: it has none
+	served  atomic.Bool
 	severed atomic.Bool
+}
+
+// Read implements net.Conn.
+func (c *conn) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	if n > 0 && !c.served.Load() {
+		c.served.Store(true)
+		c.dialer.serves(c.addr)
+	}
+	return n, err
 }
 
 // Write implements net.Conn.
