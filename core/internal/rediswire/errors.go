@@ -108,6 +108,8 @@ var (
 		"or use the direct connection (docs/managed.md)")
 )
 
+var errNoMaster = errors.New("the sentinels know no master of this name (MasterName)")
+
 // Wrap makes the error a caller gets of a command's.
 func Wrap(err error) error {
 	if err == nil {
@@ -125,6 +127,8 @@ func Wrap(err error) error {
 	case right != "":
 		return fmt.Errorf("%w: %w: %w", driver.ErrUnavailable, err,
 			fmt.Errorf("the Redis user lacks a right: %s (docs/operations.md lists what is needed)", right))
+	case errors.Is(err, redis.Nil) && strings.Contains(text, "all sentinels"): // each has answered
+		return fmt.Errorf("%w: %w: %w", driver.ErrUnavailable, errNoMaster, err)
 	case strings.HasPrefix(text, "ERR bad lua script for redis cluster"): // of the same proxy
 		return fmt.Errorf("%w: %w: %w", driver.ErrUnavailable, err, errLiteral)
 	case errors.Is(err, context.DeadlineExceeded):
