@@ -89,7 +89,10 @@ func statusOf(err error) *status.Status {
 func (r *recorder) send(ctx context.Context) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	_ = grpc.SetHeader(ctx, r.header)
+	header := metadata.Join(r.header) // the marks of another service are not this answer's
+	header.Delete(idempotency.ReplayedHeader)
+	header.Delete(idempotency.InterimHeader)
+	_ = grpc.SetHeader(ctx, header)
 	_ = grpc.SetTrailer(ctx, marked(r.trailer))
 }
 

@@ -19,6 +19,7 @@ type fakeDB struct {
 	log    []string
 	fails  map[string]error // by the beginning of a statement
 	latest int64            // a larger token than any claim's, unless 0
+	locked bool             // a claim waits for the end of its context
 	hangs  <-chan struct{}  // a commit waits until it is closed, also after the end of the context
 }
 
@@ -62,7 +63,11 @@ func (c fakeConn) Commit() error {
 	return c.note("commit")
 }
 
-func (c fakeConn) ExecContext(_ context.Context, query string, args []driver.NamedValue) (driver.Result, error) {
+func (c fakeConn) ExecContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Result, error) {
+	if c.locked {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
 	changed := driver.RowsAffected(1)
 	if c.latest != 0 {
 		changed = 0

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/adapter"
@@ -95,6 +97,22 @@ func TestATableRefusesAnOutdatedCaller(t *testing.T) {
 			t.Errorf("refused with %q; want %q", why, want)
 		}
 	}
+}
+
+// A caller can have claimed the fence in a transaction that it has not committed: a claim that waits
+// for its end waits for the caller, which waits for the answer.
+func TestAClaimDoesNotWaitForTheOpenTransactionOfItsCaller(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		db := (&fakeDB{locked: true}).open()
+		defer db.Close()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		begin := time.Now()
+		err := (fencing.Table{}).Fence(db)(ctx, []core.Fence{{Key: "account/42", Token: 100}})
+		if took := time.Since(begin); !errors.Is(err, core.ErrUnavailable) || !strings.Contains(err.Error(), "commit before the call") || took > 2*time.Second {
+			t.Errorf("%v after %v; want an error after 2 s that names the transaction of the caller", err, took)
+		}
+	})
 }
 
 // Without a lease in the call the lease of the context counts, and its loss.

@@ -117,19 +117,29 @@ func (t Table) claimAll(ctx context.Context, tx *sql.Tx, fences []core.Fence) er
 
 // Fence returns a function for [core.Fenced]. It claims the fences of a request in a separate
 // transaction, which has ended when the handler begins. The error of the function matches
-// [ErrStale] or [core.ErrUnavailable], or has the cause of ctx if ctx has ended.
+// [ErrStale] or [core.ErrUnavailable], or has the cause of ctx if ctx has ended. A claim waits for
+// a transaction that has claimed the fence for at most 2 s: the transaction can be of the caller,
+// which waits for the answer. A caller commits before it calls a service with the same database.
 func (t Table) Fence(db *sql.DB) func(ctx context.Context, fences []core.Fence) error {
 	return func(ctx context.Context, fences []core.Fence) error {
-		err := t.fence(ctx, db, fences)
+		waiting, cancel := context.WithTimeoutCause(ctx, fenceWait, errFenceWait)
+		defer cancel()
+		err := t.fence(waiting, db, fences)
 		switch {
 		case err == nil, errors.Is(err, ErrStale):
 			return err
 		case ctx.Err() != nil: // which says nothing about the database
 			return ended(ctx, err)
 		}
-		return fmt.Errorf("%w: %w", core.ErrUnavailable, err)
+		return fmt.Errorf("%w: %w", core.ErrUnavailable, ended(waiting, err))
 	}
 }
+
+// fenceWait bounds the claim of a request.
+const fenceWait = 2 * time.Second
+
+var errFenceWait = fmt.Errorf("the claim of a fence had no result within %v: a transaction keeps the fence, perhaps the open transaction "+
+	"of the caller that waits for this request; commit before the call", fenceWait)
 
 func (t Table) fence(ctx context.Context, db *sql.DB, fences []core.Fence) error {
 	tx, err := db.BeginTx(ctx, nil)

@@ -166,12 +166,21 @@ func (w *Writer) begin(n int) error {
 		return errDropped
 	}
 	w.state = leaving
-	apply(w.under.Header(), w.before, w.sent)
+	w.first()
 	w.under.Header().Set(idempotency.ResultHeader, idempotency.ResultAnswered)
 	w.under.WriteHeader(w.status)
 	_, err := w.under.Write(w.body)
 	w.body = nil
 	return err
+}
+
+// first makes the header of a first answer. A handler that copies the header of another service, as
+// a reverse proxy does, does not pass that service's marks off as its own.
+func (w *Writer) first() {
+	header := w.under.Header()
+	apply(header, w.before, w.sent)
+	header.Del(idempotency.ReplayedHeader)
+	header.Del(idempotency.InterimHeader)
 }
 
 // hasBody reports whether a response with this status has a body (RFC 9110,
@@ -339,7 +348,7 @@ func (w *Writer) Send(inside *core.Refusal) {
 			header[name] = values
 		}
 	case holding, failed:
-		apply(w.under.Header(), w.before, w.sent)
+		w.first()
 		w.under.Header().Set(idempotency.ResultHeader, idempotency.Result(inside))
 		send(w.under, w.status, w.body, w.trailer())
 	case dropped, evaded:

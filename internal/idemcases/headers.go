@@ -15,6 +15,25 @@ import (
 // headerCases are the cases of headers that a handler shares with others.
 var headerCases = []row{
 	{name: "what net/http makes of odd handlers", http: true, run: odd},
+	// A reverse proxy copies them.
+	{name: "marks of another service are not those of a first answer", http: true, run: func(f *fixture) {
+		for name, opts := range map[string][]idempotency.Option{"kept": nil, "over-the-limit": {idempotency.MaxResponse(1)}} {
+			if f.ledger != nil && opts != nil { // nothing is sent ahead of the transaction
+				continue
+			}
+			s := f.site(f.engine(opts...), func(w http.ResponseWriter, _ *http.Request) {
+				w.Header().Set(idempotency.ReplayedHeader, "true")
+				w.Header().Set(idempotency.InterimHeader, "true")
+				w.Header().Set(idempotency.ResultHeader, "held")
+				text(w, "ab")
+			})
+			a := s.send(http.MethodPost, path, "", key(name))
+			a.WantOwn(f, 200, "ab")
+			if h := a.Header; h.Get(idempotency.InterimHeader) != "" || h.Get(idempotency.ResultHeader) != idempotency.ResultAnswered {
+				f.Errorf("%s: the first answer has the header %v", name, h)
+			}
+		}
+	}},
 	// gin's sessions save into the writer that their middleware was given.
 	{name: "headers that middleware in front sets meanwhile", http: true, run: func(f *fixture) {
 		modes := map[string][]idempotency.Option{"kept": nil, "over-the-limit": {idempotency.MaxResponse(1)}}
