@@ -392,7 +392,7 @@ func TestTokensPassAServiceInBetween(t *testing.T) {
 			t.Errorf("%s: %+v", name, refusal)
 		}
 	}
-	// A rule that locks trusts nobody: its callers may be outside.
+	// A rule that locks has callers outside, whose tokens may be forged.
 	l, err := core.New(memstore.New())
 	if err != nil {
 		t.Fatal(err)

@@ -125,7 +125,7 @@ func (s *sending) once() (try *http.Request, res *http.Response, a asked.Answer,
 	res, err = s.base().RoundTrip(try)
 	if found.Load() > 1 {
 		// net/http sends a request with an Idempotency-Key again by itself if a connection that
-		// was used before breaks. Nobody knows the outcome on the first connection.
+		// was used before breaks. The outcome on the first connection is unknown.
 		s.known.After(asked.Answer{Kind: asked.Unanswered})
 	}
 	if err != nil {

@@ -156,7 +156,7 @@ func (r *Request) refused(a Answer) Step {
 	case reason.OutcomeUnknown:
 		r.lost = true
 		return Step{Outcome: Unknown, Err: idempotency.ErrOutcomeUnknown}
-	case reason.KeyExpired: // a request with the key was begun, and nobody remembers how it ended
+	case reason.KeyExpired: // a request with the key was begun, and its end is forgotten
 		r.lost = true
 		return Step{Outcome: Unknown, Err: fmt.Errorf("%w: %w", idempotency.ErrOutcomeUnknown, idempotency.ErrKeyExpired)}
 	case reason.ResponseUnavailable, reason.NotAcceptable: // it was carried out
