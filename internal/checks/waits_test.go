@@ -21,6 +21,7 @@ var waiting = map[string][]string{
 	"core/locker.go":                    {"Locker.Close"},
 	"core/guard.go":                     {"Guard", "NewGuard"},
 	"core/fenced.go":                    {"newFenced"},
+	"core/relay.go":                     {"Relay"},
 	"core/idempotency/engine.go":        {"Engine", "newEngine"},
 	"core/idempotency/once/function.go": {"unencodable"},
 }
