@@ -37,3 +37,10 @@ func SetMostCallbacks(l *Locker, n int) { l.calls.observed.Most = n }
 
 // Invalid has f take the broken rule of a lock of the locker after an event.
 func Invalid(l *Locker, f func(error)) { l.locks.Hooks.Invalid = f }
+
+// Aged is the ticket as it looks to a machine whose clock is ahead by a time.
+func Aged(ticket Ticket, by time.Duration) Ticket {
+	t := *ticket.t
+	t.expires = t.expires.Add(-by)
+	return Ticket{&t}
+}

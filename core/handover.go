@@ -19,7 +19,7 @@ const (
 	// ticketNoted is for how long after the end of a ticket the store knows whether it was taken over.
 	ticketNoted = time.Hour
 	// clocksDiffer is how far the clocks of two processes may differ before an error about a
-	// ticket names the wrong reason. Nothing else depends on it.
+	// ticket names the wrong reason. Nothing else depends on it: the store decides by its own clock.
 	clocksDiffer = 5 * time.Second
 )
 
@@ -178,8 +178,8 @@ type takeOverOption func(*config)
 func (o takeOverOption) applyToTakeOver(c *config) { o(c) }
 
 // OrLock has [Locker.TakeOver] wait for the lock in turn, as [Locker.Lock] does, if the ticket was
-// taken over before ([ErrTicketTaken]), or its time has passed ([ErrTicketRanOut]). It is for messages
-// that are delivered again. The lease does not tell the two ways apart, so the worker has to find out
+// taken over before ([ErrTicketTaken]), its time has passed ([ErrTicketRanOut]), or the store has lost
+// its lock. It is for messages that are delivered again. The lease does not tell the two ways apart, so the worker has to find out
 // whether the work was done before, as under any lock. Bound the wait ([Wait]): the lock may be kept for
 // a message that needs a free worker, and workers that all wait for such locks would stop the queue until the
 // tickets run out. Default: TakeOver returns the error.
@@ -214,7 +214,7 @@ func (l *Locker) TakeOver(ctx context.Context, by Ticket, opts ...TakeOverOption
 // takeOverOrLock is takeOver with [OrLock].
 func (l *Locker) takeOverOrLock(ctx context.Context, t *ticket, c *config) (*Lease, error) {
 	lease, err := l.takeOver(ctx, t, c)
-	if errors.Is(err, ErrTicketTaken) || errors.Is(err, ErrTicketRanOut) || errors.Is(err, errTooOld) {
+	if errors.Is(err, ErrTicket) && !errors.Is(err, ErrTicketRevoked) {
 		return l.lockOne(ctx, t.key, c)
 	}
 	return lease, err
@@ -228,6 +228,9 @@ func (l *Locker) takeOverConfig(by Ticket, opts []TakeOverOption) (*config, erro
 		if o != nil {
 			o.applyToTakeOver(&c)
 		}
+	}
+	if c.terms.Line == driver.Newest {
+		c.fail("Newest is not for TakeOver: the store knows no order of the callers that bring tickets, so none is superseded")
 	}
 	if c.kindSet {
 		c.fail("Shared and Permits are not for TakeOver: the kind of the hold comes from the ticket")
@@ -254,15 +257,9 @@ func (l *Locker) keeps(t *ticket) error {
 	return err
 }
 
-// errTooOld says that the store cannot know any more whether a ticket was taken over.
-var errTooOld = fmt.Errorf("%w: its time has passed for so long that it is not known any more whether it was taken over", ErrTicket)
-
 // takeOver takes the lock of a ticket.
 func (l *Locker) takeOver(ctx context.Context, t *ticket, c *config) (*Lease, error) {
 	left := t.expires.Sub(l.locks.Clock.Time(l.locks.Clock.Now()))
-	if left < clocksDiffer-ticketNoted {
-		return nil, fmt.Errorf("%w: %q", errTooOld, t.key)
-	}
 	lease := &Lease{config: c, parent: ctx, left: 1}
 	lease.noteRequest()
 	w := &lease.own
@@ -294,6 +291,8 @@ func ticketError(err error, key string, left time.Duration) error {
 	case left > clocksDiffer:
 		return fmt.Errorf("%w: %q: the store keeps no lock for it, although %v are left: it is another store than that of the ticket, or has lost the lock",
 			ErrTicket, key, left.Round(time.Second))
+	case left < clocksDiffer-ticketNoted:
+		return fmt.Errorf("%w: %q: its time has passed for so long that it is not known any more whether it was taken over", ErrTicket, key)
 	}
 	return fmt.Errorf("%w: %q", ErrTicketRanOut, key)
 }

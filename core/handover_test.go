@@ -598,13 +598,27 @@ func TestATicketOfAnotherStoreGrantsNothing(t *testing.T) {
 			t.Errorf("%d requests for a ticket of another store", n)
 		}
 		s.Empty() // a server without its data
-		for _, opts := range [][]core.TakeOverOption{nil, {core.OrLock()}} {
-			if _, err := a.TakeOver(t.Context(), ticket, opts...); !errors.Is(err, core.ErrTicket) || errors.Is(err, core.ErrTicketRanOut) {
-				t.Errorf("the store has lost the lock: %v", err)
-			}
+		if _, err := a.TakeOver(t.Context(), ticket); !errors.Is(err, core.ErrTicket) || errors.Is(err, core.ErrTicketRanOut) {
+			t.Errorf("the store has lost the lock: %v; want ErrTicket alone", err)
 		}
-		_, err := a.TakeOver(t.Context(), ticket, core.Shared())
-		wantErr(t, err, core.ErrConfig)
+		release(t, takeOver(t, a, ticket, core.OrLock()))
+		for _, o := range []core.TakeOverOption{core.Shared(), core.Newest()} {
+			_, err := a.TakeOver(t.Context(), ticket, core.OrLock(), o)
+			wantErr(t, err, core.ErrConfig)
+		}
+	})
+}
+
+// Whether a ticket is good depends on the clock of the store alone: that of a worker may be wrong.
+func TestAWorkerWhoseClockIsAheadTakesOver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStore()
+		web, worker := watched(t, s), watched(t, s)
+		ticket := core.Aged(handOver(t, held(t, web, t.Context(), "k"), time.Minute), 90*time.Minute)
+		release(t, takeOver(t, worker, ticket))
+		if _, err := worker.TakeOver(t.Context(), ticket); !errors.Is(err, core.ErrTicketTaken) {
+			t.Errorf("a ticket that was used: %v; want ErrTicketTaken", err)
+		}
 	})
 }
 

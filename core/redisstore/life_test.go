@@ -48,6 +48,19 @@ func (w *world) life(s *redisstore.Store, rdb redis.Cmdable, name string) []step
 			return err
 		}
 	}
+	move := func(key, from, to string, kind driver.Kind) func() error {
+		return func() error {
+			ask := w.held(key, to)
+			if ask.Kind, ask.From, ask.Noted = kind, from, time.Hour; kind == driver.Permit {
+				ask.AtMost = 2
+			}
+			rep, err := s.Acquire(ctx, ask)
+			if err == nil && !rep.Granted {
+				err = errors.New("the lock was not moved")
+			}
+			return err
+		}
+	}
 	renew := func(key, owner string, kind driver.Kind) func() error {
 		return func() (err error) {
 			batch := []driver.Renewal{{Key: key, Owner: owner, Kind: kind, TTL: w.Holds()}}
@@ -115,7 +128,8 @@ func (w *world) life(s *redisstore.Store, rdb redis.Cmdable, name string) []step
 		{part: "locks", name: "acquire", grows: true, do: acquire(lock, "a:1", driver.Exclusive, true)},
 		{part: "locks", name: "acquire what is held", do: acquire(lock, "b:1", driver.Exclusive, false)},
 		{part: "locks", name: "renew", once: true, do: renew(lock, "a:1", driver.Exclusive)},
-		{part: "locks", name: "release", do: release(lock, "a:1", driver.Exclusive)},
+		{part: "locks", name: "hand over", do: move(lock, "a:1", "ticket:1", driver.Exclusive)},
+		{part: "locks", name: "release", do: release(lock, "ticket:1", driver.Exclusive)},
 
 		{part: "places", name: "take a permit", grows: true, do: acquire(places, "a:1", driver.Permit, true)},
 		{part: "places", name: "share a lock", grows: true, do: acquire("shared"+places, "a:1", driver.Shared, true)},
@@ -123,7 +137,8 @@ func (w *world) life(s *redisstore.Store, rdb redis.Cmdable, name string) []step
 		{part: "places", name: "take one permit more", do: acquire(places, "c:1", driver.Permit, false)},
 		{part: "places", name: "renew a permit", once: true, do: renew(places, "a:1", driver.Permit)},
 		{part: "places", name: "renew a shared lock", once: true, do: renew("shared"+places, "a:1", driver.Shared)},
-		{part: "places", name: "release a permit", do: release(places, "a:1", driver.Permit)},
+		{part: "places", name: "hand a permit over", do: move(places, "a:1", "ticket:1", driver.Permit)},
+		{part: "places", name: "release a permit", do: release(places, "ticket:1", driver.Permit)},
 		{part: "places", name: "release the last permit", do: release(places, "b:1", driver.Permit)},
 		{part: "places", name: "release a shared lock", do: release("shared"+places, "a:1", driver.Shared)},
 

@@ -59,6 +59,9 @@ if not token then
 end
 local left = place and ends - clock() or call('PTTL', lock)
 
+-- A full server refuses the first write of a script if it may need memory, and no write after that. This
+-- one needs none, and changes nothing: a holder has to be able to hand its lock over.
+call('PEXPIRE', lock, 1, 'GT')
 tokens = max(tokens, 1)
 -- include mint.lua
 if above > (spare and token - spare - 1 or token - 1) then
