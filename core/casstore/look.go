@@ -2,6 +2,7 @@ package casstore
 
 import (
 	"context"
+	"fmt"
 	"iter"
 	"strconv"
 	"strings"
@@ -23,8 +24,9 @@ func (s *Store) Look(ctx context.Context, key string) (driver.View, error) {
 	return s.shown(key, found{lock: answer.Read[0], line: answer.Read[1], come: answer.Lists[0], full: true}, hosts)
 }
 
-// List goes through the locks with keys that begin with a text, for package fleet. An entry that is no lock is left out. The keys are in the order of their names
-// on the server.
+// List goes through the locks with keys that begin with a text, for package fleet, in the order of their
+// names on the server. An entry with the name of no lock is left out. A lock that cannot be read has a View
+// with its key alone, and an error.
 func (s *Store) List(ctx context.Context, begin string) iter.Seq2[driver.View, error] {
 	return func(yield func(driver.View, error) bool) {
 		hosts, err := s.hosts(ctx)
@@ -49,7 +51,11 @@ func (s *Store) List(ctx context.Context, begin string) iter.Seq2[driver.View, e
 				if at.lock = e; at.line.Name != s.names.line(key) {
 					at = found{lock: e, full: true} // the line was another key's
 				}
-				if v, wrong := s.shown(key, at, hosts); wrong == nil && !v.Free() && !yield(v, nil) {
+				v, wrong := s.shown(key, at, hosts)
+				if wrong != nil {
+					wrong = fmt.Errorf("the lock %q: %w", key, wrong)
+				}
+				if (wrong != nil || !v.Free()) && !yield(v, wrong) {
 					return
 				}
 			}

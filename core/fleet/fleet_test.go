@@ -74,6 +74,10 @@ func TestValuesThatAreNoLocksAreNotTakenForLocks(t *testing.T) {
 	}
 	_, err := f.Inspect(t.Context(), "string")
 	wantErr(t, err, driver.ErrKeyOccupied)
+	var listed error
+	for _, listed = range f.Locks(t.Context(), "string") { // one key, which must not look like a free lock
+	}
+	wantErr(t, listed, driver.ErrKeyOccupied)
 	if l, err := f.Inspect(t.Context(), "fields"); err != nil || l.Held != 0 {
 		t.Errorf("%+v, %v", l, err)
 	}

@@ -80,9 +80,7 @@ func (f *Fleet) oneLock(ctx context.Context, key string) iter.Seq2[Lock, error] 
 	return func(yield func(Lock, error) bool) {
 		l, now, err := f.readOne(ctx, key)
 		if err != nil {
-			if !errors.Is(err, driver.ErrKeyOccupied) {
-				yield(Lock{}, err)
-			}
+			yield(Lock{}, err) // also for a value that is no lock: nothing would look like a free lock
 			return
 		}
 		if !l.Free() {

@@ -70,12 +70,12 @@ func On(store driver.Store, opts ...Option) (*Stored, error) {
 
 // Locks goes through the held or kept locks with keys that fit a pattern, as [Fleet.Locks] does.
 // Their order is the store's. Locks that cannot be read, as after damage, are an [ErrIncomplete] when all
-// others were returned; it names the first.
+// others were returned; it names the first. The error is that of Inspect if the pattern is one key.
 func (s *Stored) Locks(ctx context.Context, pattern string) iter.Seq2[Lock, error] {
 	return func(yield func(Lock, error) bool) {
 		if exactly(pattern) {
 			l, err := s.Inspect(ctx, pattern)
-			if err == nil && !l.Free() || err != nil && !errors.Is(err, driver.ErrKeyOccupied) {
+			if err != nil || !l.Free() {
 				yield(l, err)
 			}
 			return
