@@ -1,16 +1,22 @@
 package httplock_test
 
 import (
+	"context"
 	"errors"
 	"io"
+	"log/slog"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/go-chi/chi/v5/middleware"
 
 	"github.com/interlock-go/interlock/httplock"
 	"github.com/interlock-go/interlock/internal/adaptertest"
+	"github.com/interlock-go/interlock/internal/logtest"
 )
 
 // The handler has begun to say that it succeeded, so a retry must not run it again. A retry
@@ -76,4 +82,38 @@ func TestAFailureThatIsShorterThanItsContentLengthIsAFailure(t *testing.T) {
 	})))
 	adaptertest.Post(t, srv, "/").WantOwn(t, 500, "")
 	adaptertest.Post(t, srv, "/").WantOwn(t, 200, "56789")
+}
+
+// clogged is the handler of a log that leads into a pipe that no process reads.
+type clogged struct {
+	slog.Handler
+	read chan struct{} // closed: the pipe is read again
+}
+
+func (c clogged) Enabled(context.Context, slog.Level) bool { <-c.read; return true }
+
+// A request holds its claim, and the lock around it, while it says what is wrong with the answer.
+func TestALogThatBlocksKeepsNoAnswerWithAWrongLength(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		pipe := clogged{slog.DiscardHandler, make(chan struct{})}
+		logtest.SetDefault(t, pipe)
+		hung := time.AfterFunc(time.Hour, func() {
+			t.Error("a request waits for the log")
+			close(pipe.read)
+		})
+		h := httplock.Idempotent(adaptertest.Engine(t))(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Length", "20")
+			w.WriteHeader(http.StatusBadGateway)
+			_, _ = io.WriteString(w, "half of the")
+		}))
+		begin, answer, r := time.Now(), httptest.NewRecorder(), httptest.NewRequest(http.MethodPost, "/", nil)
+		r.Header.Set("Idempotency-Key", "k")
+		h.ServeHTTP(answer, r)
+		if took := time.Since(begin); answer.Code != http.StatusInternalServerError || took > time.Second {
+			t.Errorf("%d after %v; want 500 in a short time, while the log blocks", answer.Code, took)
+		}
+		if hung.Stop() {
+			close(pipe.read)
+		}
+	})
 }

@@ -232,6 +232,9 @@ func (a *attempt) Unwritten() {
 		"interlock: the handler of an idempotent endpoint wrote no answer, and 200 without a body is its answer", errUnwritten)
 }
 
+// Fault implements [endpoint.Attempt].
+func (a *attempt) Fault(text string, err error) { a.engine.log(a.ctx, slog.LevelError, text, err) }
+
 // TooLarge implements [endpoint.Attempt].
 func (a *attempt) TooLarge(status int) (send bool) {
 	a.large.Do(func() { a.outgrown(status) })

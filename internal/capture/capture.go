@@ -14,7 +14,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"maps"
 	"net"
 	"net/http"
@@ -228,9 +227,9 @@ func (w *Writer) Evade(status int) {
 	if w.state != holding {
 		return
 	}
-	slog.Error("interlock: the handler of an idempotent endpoint has answered past the middleware; "+
-		"the response is not stored, and a retry is refused", "status", status)
-	w.attempt.TooLarge(status)
+	w.attempt.TooLarge(status) // first: a retry may come at once
+	w.attempt.Fault("interlock: the handler of an idempotent endpoint has answered past the middleware; "+
+		"the response is not stored, and a retry is refused", fmt.Errorf("interlock: the framework has sent the status %d", status))
 	w.status, w.sent, w.body, w.state = status, http.Header{}, nil, evaded
 }
 
@@ -267,8 +266,8 @@ func (w *Writer) isCut(said string) bool {
 		w.BreakOff(errLength)
 		return true
 	}
-	slog.Error("interlock: the response of an idempotent endpoint is not as long as its Content-Length; "+
-		"it is answered with 500 and not stored", "content_length", said, "written", w.size)
+	w.attempt.Fault("interlock: the response of an idempotent endpoint is not as long as its Content-Length; "+
+		"it is answered with 500 and not stored", fmt.Errorf("%w: %.40q is declared, and %d bytes were written", errLength, said, w.size))
 	w.status, w.sent, w.body, w.size = http.StatusInternalServerError, w.before.Clone(), nil, 0
 	return true
 }

@@ -122,6 +122,11 @@ type Attempt interface {
 	// meant; or a bridge from another framework writes the answer, or runs the handler,
 	// only after the middleware has returned.
 	Unwritten()
+
+	// Fault logs, once a minute for each text, that the handler or its framework has answered in a way that
+	// keeps the answer from the client or from retries. The text is a constant; err has the details. Fault
+	// waits for the handler of the log for 50 ms at most.
+	Fault(text string, err error)
 }
 
 // Response is a captured answer. A stored one lacks the header fields that must not
