@@ -49,7 +49,7 @@ const (
 // and looks again each minute.
 type Listener struct {
 	pool  *pgxpool.Pool
-	log   *slog.Logger
+	log   lines
 	check time.Duration
 	said  sync.Once // that LISTEN does not work here
 }
@@ -66,7 +66,7 @@ type listenerSettings struct {
 func Logger(log *slog.Logger) ListenerOption {
 	return func(s *listenerSettings) {
 		if log != nil {
-			s.Listener.log = log
+			s.Listener.log.to = log
 		}
 	}
 }
@@ -92,7 +92,7 @@ func NewListener(pool *pgxpool.Pool, opts ...ListenerOption) (*Listener, error) 
 	if pool == nil {
 		return nil, fmt.Errorf("%w: NewListener(nil): a pool of connections is needed", driver.ErrConfig)
 	}
-	s := listenerSettings{Listener: &Listener{pool: pool, log: slog.Default(), check: 30 * time.Second}}
+	s := listenerSettings{Listener: &Listener{pool: pool, log: lines{to: slog.Default()}, check: 30 * time.Second}}
 	for _, opt := range opts {
 		opt(&s)
 	}

@@ -5,10 +5,13 @@ import (
 	"database/sql"
 	sqldriver "database/sql/driver"
 	"errors"
+	"log/slog"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/interlock-go/interlock/core"
@@ -82,4 +85,48 @@ func TestADatabaseOnAPoolSaysHowManyConnectionsThereAre(t *testing.T) {
 	if n := db.Driver().(interface{ MaxConns() int }).MaxConns(); n != 4 {
 		t.Errorf("the driver says %d connections; the pool has 4", n)
 	}
+}
+
+// clogged is the handler of a log that leads into a pipe that no process reads.
+type clogged struct {
+	slog.Handler
+	read chan struct{}
+}
+
+func (c clogged) Enabled(context.Context, slog.Level) bool { <-c.read; return true }
+
+// A listener that waits for its log receives nothing, and its process learns late of each release.
+func TestAListenerConnectsAgainWhileItsLogBlocks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		config, err := pgxpool.ParseConfig("host=/nowhere")
+		if err != nil {
+			t.Fatal(err)
+		}
+		tries := 0
+		config.BeforeConnect = func(context.Context, *pgx.ConnConfig) error { tries++; return errors.New("no server") }
+		pool, err := pgxpool.NewWithConfig(t.Context(), config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		pipe := clogged{slog.DiscardHandler, make(chan struct{})}
+		l, err := pgxstore.NewListener(pool, pgxstore.Logger(slog.New(pipe)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, stop := context.WithCancel(t.Context())
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			_ = l.Listen(ctx, "c", func(string) {}, func(bool) {})
+		}()
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if tries < 2 {
+			t.Errorf("%d connections were tried in a minute, while the log blocks; want more", tries)
+		}
+		close(pipe.read)
+		stop()
+		<-ended
+		pool.Close()
+	})
 }

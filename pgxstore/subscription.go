@@ -56,13 +56,13 @@ func (s *subscription) failed(err error) {
 		}
 		s.complained = true
 		s.said.Do(func() {
-			s.log.Warn("interlock: LISTEN succeeds and hears nothing, as behind PgBouncer in transaction mode: "+
+			s.log.warn("interlock: LISTEN succeeds and hears nothing, as behind PgBouncer in transaction mode: "+
 				"waiting requests ask from time to time. Give the listener a pool that connects to PostgreSQL itself",
 				"channel", s.channel)
 		})
 	case !s.complained:
 		s.complained = true
-		s.log.Warn("interlock: not listening for notifications: waiting requests ask from time to time",
+		s.log.warn("interlock: not listening for notifications: waiting requests ask from time to time",
 			"channel", s.channel, "error", err)
 	}
 }
@@ -92,7 +92,7 @@ func (s *subscription) run(ctx context.Context) error {
 	}
 	if s.complained {
 		s.complained = false
-		s.log.Info("interlock: listening for notifications again", "channel", s.channel)
+		s.log.info("interlock: listening for notifications again", "channel", s.channel)
 	}
 	s.deaf = 0
 	s.tell(true)
