@@ -64,3 +64,24 @@ func TestACallerThatGivesUpOnASilentStoreReportsTheStore(t *testing.T) {
 		})
 	}
 }
+
+// The worker that brings a ticket gives up like any other caller.
+func TestATakeOverThatGivesUpOnASilentStoreReportsTheStore(t *testing.T) {
+	for after, want := range map[time.Duration]reason.Reason{time.Second: reason.Unavailable, 10 * time.Millisecond: reason.Canceled} {
+		t.Run(after.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newStore()
+				l := newLocker(t, s)
+				ticket := handOver(t, held(t, l, t.Context(), "k"), time.Minute)
+				s.Intercept(during(memstore.Acquire, memstore.Fault{Before: 3 * time.Second}))
+				ctx, cancel := context.WithCancel(t.Context())
+				time.AfterFunc(after, cancel)
+				_, err := l.TakeOver(ctx, ticket)
+				if got := core.ReasonOf(ctx, err); got != want {
+					t.Errorf("the reason is %s; want %s: %v", got, want, err)
+				}
+				time.Sleep(10 * time.Second) // until the request is answered, and its lock is free
+			})
+		})
+	}
+}

@@ -66,7 +66,7 @@ func TestAClientThatGoesAwayBeforeTheClaimLeavesNone(t *testing.T) {
 		e := w.engine()
 		w.store.Intercept(during(memstore.Claim, memstore.Delay(time.Second)))
 		ctx, cancel := context.WithCancel(w.Context())
-		time.AfterFunc(500*time.Millisecond, cancel)
+		time.AfterFunc(100*time.Millisecond, cancel)
 		n := 0
 		w.want(serve(ctx, e, post("k"), answers(200, &n)), "canceled")
 		<-time.After(3 * time.Second)

@@ -192,6 +192,7 @@ func TestAListenerWithoutAServerSaysSoOnceAndFindsIt(t *testing.T) {
 	e.nothing() // it is notified once
 	down.Store(false)
 	e.hears(listening)
+	eventually(t, "the log says that it listens again", func() bool { return e.log.Count("listening for notifications again") == 1 })
 	if warnings, all := e.log.Count("no server"), e.log.Count("level="); warnings != 1 || all != 2 {
 		t.Errorf("%d warnings in %d lines; want 1 in 2", warnings, all)
 	}
