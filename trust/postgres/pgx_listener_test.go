@@ -135,6 +135,7 @@ func TestAListenerWhoseConnectionWasEndedSaysToLookAgain(t *testing.T) {
 		execute(t, db, "SELECT pg_notify('ended', 'again')")
 		e.hears(heard{payload: "again"})
 	}
+	eventually(t, "the log says for the third time that it listens again", func() bool { return e.log.Count("level=INFO") == 3 })
 	if n := e.log.Count("level=WARN"); n != 3 {
 		t.Errorf("%d warnings; want one for each connection that was lost", n)
 	}
