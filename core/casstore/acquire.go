@@ -237,9 +237,7 @@ func (c *claim) look() (reply driver.Reply, again bool, err error) {
 		want = held{}
 	}
 	txn := v.write(notices, want, !reply.Granted)
-	if notices.Noted > 0 {
-		txn.Then = append(txn.Then, c.notes(notices.Noted))
-	}
+	txn.Then = append(txn.Then, c.noting(c.ask.Key, c.ask.From, notices)...)
 	switch {
 	case v.unsure:
 		again, err = c.list()

@@ -23,7 +23,7 @@ import (
 //	{prefix}/{key}/held/{owner}      is there while the owner holds the lock; see [Store.Held]
 //	{prefix}/:beat/{process}/{ms}    the sign of life of a process, for locks of one lease
 //	{prefix}/:void/{process}         changes when transactions of a process become void
-//	{prefix}/:passed/{hash}          an owner has handed a lock on; see [note]
+//	{prefix}/:note/{hash}            an owner has handed a lock on, or lost it to an operator; see [note]
 //	{prefix}/:call/{process}/{key}   says that the turn of a locker of the process has come; see [call]
 //
 // Keys are escaped, so that no key begins with a colon.

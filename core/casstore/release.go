@@ -79,8 +79,11 @@ func (s *Store) release(ask driver.ReleaseRequest, lapsed bool) (waiting driver.
 		p.hold.timer.Reset(max(p.hold.until.Sub(s.now()), lastPause)) // lapse tries again
 		s.mu.Unlock()
 	}
-	if errors.Is(err, driver.ErrNotOwner) && p.unknown {
+	switch {
+	case errors.Is(err, driver.ErrNotOwner) && p.unknown:
 		err = nil
+	case !lapsed:
+		err = s.explained(s.done, ask.Key, ask.Owner, err)
 	}
 	return waiting, err
 }
@@ -118,6 +121,9 @@ func (p *parting) giveUp() (waiting driver.Waiters, again bool, err error) {
 	default: // the lockers that wait ask again after a time
 		mine, _ := v.hold(p.ask.Owner)
 		txn.Then = append([]Op{{Name: p.names.lock(p.ask.Key), Delete: true}}, mine.ends(p.names, p.ask.Key)...)
+	}
+	if p.why == nil {
+		txn.Then = append(txn.Then, p.noting(p.ask.Key, p.ask.Owner, notices)...)
 	}
 	txn.Then = append(p.voiding(), txn.Then...)
 	if p.ask.Waiter != "" {

@@ -77,13 +77,23 @@ func (s *Store) confirm(ctx context.Context, lease time.Duration, some []renewal
 	if err == nil && lease > 0 {
 		s.wrote(lease)
 	}
+	var lost []int // the indices of leases
+	var why []denial
 	for i, r := range some {
 		if err != nil {
 			done(r.index, false, err)
 			continue
 		}
 		contended, err := s.judge(ctx, r, found{lock: answer.Read[2*i], line: answer.Read[2*i+1]})
+		if errors.Is(err, driver.ErrNotOwner) {
+			lost, why = append(lost, r.index), append(why, denial{r.Key, r.Owner, err})
+			continue
+		}
 		done(r.index, contended, err)
+	}
+	s.explain(ctx, why)
+	for i, of := range lost {
+		done(of, false, why[i].why)
 	}
 }
 
@@ -151,7 +161,7 @@ func (s *Store) lengthen(ctx context.Context, r renewal, done func(i int, conten
 		contended, err := s.judge(ctx, r, now)
 		if as, _, _ := s.holderIn(now.lock, r.Owner); err != nil || as.lease() >= lease && answer.Done {
 			s.wrote(lease)
-			done(r.index, contended, err)
+			done(r.index, contended, s.explained(ctx, r.Key, r.Owner, err))
 			return
 		}
 		// Others have written it, or an earlier renewal of unknown outcome was executed.

@@ -48,14 +48,9 @@ func (f *Fleet) Release(ctx context.Context, key string, token int64) (Holder, e
 		return Holder{}, fmt.Errorf("%w: %q", ErrVoted, key)
 	}
 	ask.Remember = true
-	// Before the release, so that the holder does not take it for a loss of Redis's. It
-	// stays for as long as the holder may ask.
-	mark, lasts := f.wire.RevokedName(key, h.Owner), ask.TTL+time.Minute
-	if h.HandedOver {
-		lasts = ask.TTL + time.Hour // as the store knows whether a ticket was taken over
-	}
-	who := operator(ctx)
-	if err := f.mark(ctx, mark, who, lasts); err != nil {
+	// Before the release, so that the holder does not take it for a loss of Redis's.
+	mark, who := f.wire.RevokedName(key, h.Owner), operator(ctx)
+	if err := f.mark(ctx, mark, who, h.revoked()); err != nil {
 		f.log.WarnContext(ctx, "interlock: the holder of a lock that an operator releases will take it for deleted", "key_hash", ident.Hash(key), "error", err)
 	}
 	if err := release(ctx, f.wire, ask, token); err != nil {
@@ -68,6 +63,15 @@ func (f *Fleet) Release(ctx context.Context, key string, token int64) (Holder, e
 	f.log.InfoContext(ctx, "interlock: an operator has released a lock", "key_hash", ident.Hash(key), "kind", l.Kind,
 		"token", token, "owner", h.Owner, "host", h.Locker.Host, "pid", h.Locker.PID, "service", h.Locker.Service, "operator", who)
 	return h, nil
+}
+
+// revoked is for how long it is noted that an operator has released the lock: for as long as the holder may ask.
+func (h *Holder) revoked() time.Duration {
+	left := max(h.Left, 0)
+	if h.HandedOver {
+		return left + time.Hour // as the store knows whether a ticket was taken over
+	}
+	return left + time.Minute
 }
 
 // mark says that an operator releases a lock, and who.

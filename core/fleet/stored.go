@@ -138,7 +138,8 @@ func (s *Stored) Lockers(context.Context) iter.Seq2[Locker, error] {
 }
 
 // Release takes a lock, or one place of it, from the holder with the token, as [Fleet.Release] does.
-// The holder finds out at its next renewal that it has lost the lock, or when it asks the store.
+// The holder finds out at its next renewal that it has lost the lock (core.OnLost, with the reason
+// observe.LossRevoked), or when it asks the store.
 // The errors are [ErrNoGrant] and those of the store, which match [ErrOutcomeUnknown] if it is not known
 // whether the lock was released.
 func (s *Stored) Release(ctx context.Context, key string, token int64) (Holder, error) {
@@ -148,6 +149,7 @@ func (s *Stored) Release(ctx context.Context, key string, token int64) (Holder, 
 	}
 	h, ask, err := l.grant(token)
 	if err == nil {
+		ask.Revoked = h.revoked()
 		err = release(ctx, s.store, ask, token)
 	}
 	if err != nil {

@@ -16,6 +16,7 @@ import (
 	"github.com/interlock-go/interlock/core/driver"
 	"github.com/interlock-go/interlock/core/fleet"
 	"github.com/interlock-go/interlock/core/memstore"
+	"github.com/interlock-go/interlock/core/observe"
 )
 
 // stored are the locks of a store in memory, and a locker on it.
@@ -156,6 +157,67 @@ func TestAnOperatorReleasesAGrantOfAnyStore(t *testing.T) {
 		if next, err := lockerOn(t, store).TryLock(t.Context(), "k"); err != nil || next.Token() <= lease.Token() {
 			t.Errorf("the next holder: %v, %v; want a greater token", next, err)
 		}
+	})
+}
+
+// The store has lost nothing, and no alert is to fire.
+func TestAHolderOnAnyStoreLearnsThatAnOperatorHasReleasedItsLock(t *testing.T) {
+	finds := map[string]func(context.Context, *core.Lease) error{
+		"a renewal": func(_ context.Context, l *core.Lease) error { <-l.Context().Done(); return l.Err() },
+		"a check":   func(ctx context.Context, l *core.Lease) error { return l.Check(ctx) },
+		"a release": func(ctx context.Context, l *core.Lease) error { return l.Release(ctx) },
+	}
+	for kind, opts := range map[string][]core.Option{"exclusive": nil, "shared": {core.Shared()}, "permit": {core.Permits(2)}, "attentive": {core.Attentive()}} {
+		for how, find := range finds {
+			for since, next := range map[string][]core.Option{"is free": nil, "has another holder": {}, "has a permit": {core.Permits(2)}} {
+				t.Run(kind+" by "+how+" that "+since, func(t *testing.T) {
+					synctest.Test(t, func(t *testing.T) {
+						f, store, locker := stored(t)
+						lost := make(chan core.Loss, 1)
+						lease, err := locker.Lock(t.Context(), "k", append(opts, core.OnLost(func(l core.Loss) { lost <- l }))...)
+						if err != nil {
+							t.Fatal(err)
+						}
+						if _, err := f.Release(t.Context(), "k", lease.Token()); err != nil {
+							t.Fatal(err)
+						}
+						if next != nil {
+							if _, err := lockerOn(t, store).Lock(t.Context(), "k", next...); err != nil {
+								t.Fatal(err)
+							}
+						}
+						wantErr(t, find(t.Context(), lease), core.ErrLost)
+						if got := <-lost; got.Reason != observe.LossRevoked {
+							t.Errorf("the lock is lost as %q; expected is %q", got.Reason, observe.LossRevoked)
+						}
+					})
+				})
+			}
+		}
+	}
+}
+
+func TestTheTicketOfALockOnAnyStoreThatAnOperatorHasReleasedIsRevoked(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, store, locker := stored(t)
+		lease, err := locker.Lock(t.Context(), "k")
+		if err != nil {
+			t.Fatal(err)
+		}
+		ticket, err := lease.HandOver(t.Context(), time.Minute)
+		if err != nil {
+			t.Fatal(err)
+		}
+		l, err := f.Inspect(t.Context(), "k")
+		if err != nil || len(l.Holders) != 1 || !l.Holders[0].HandedOver {
+			t.Fatalf("the lock is %+v, %v; expected is one that was handed over", l, err)
+		}
+		if _, err := f.Release(t.Context(), "k", l.Holders[0].Token); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(30 * time.Minute) // the message has waited in its queue
+		_, err = lockerOn(t, store).TakeOver(t.Context(), ticket)
+		wantErr(t, err, core.ErrTicketRevoked)
 	})
 }
 

@@ -3,7 +3,6 @@ package memstore
 import (
 	"context"
 	"crypto/rand"
-	"errors"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -87,9 +86,8 @@ func (s *Store) acquire(req driver.AcquireRequest) (rep driver.Reply, err error)
 	}
 	s.change(req.Key, func(r *keystate.Record, now time.Time) (n keystate.Notices) {
 		rep, n, err = r.Move(req, now)
-		if s.notes.Note(req.Key, req.From, n, now); errors.Is(err, driver.ErrNotOwner) && s.notes.Has(req.Key, req.From, now) {
-			err = driver.ErrPassedOn
-		}
+		s.notes.Note(req.Key, req.From, n, now)
+		err = s.notes.Explain(err, req.Key, req.From, true, now)
 		return n
 	})
 	return rep, err
@@ -164,6 +162,7 @@ func (s *Store) Renew(ctx context.Context, batch []driver.Renewal, done func(i i
 func (s *Store) renew(renewal driver.Renewal) (contended bool, err error) {
 	s.change(renewal.Key, func(r *keystate.Record, now time.Time) (n keystate.Notices) {
 		contended, err = r.Renew(renewal, now)
+		err = s.notes.Explain(err, renewal.Key, renewal.Owner, false, now)
 		return n
 	})
 	return contended, err
@@ -180,6 +179,8 @@ func (s *Store) Release(ctx context.Context, req driver.ReleaseRequest) (waiting
 func (s *Store) release(req driver.ReleaseRequest) (waiting driver.Waiters, err error) {
 	s.change(req.Key, func(r *keystate.Record, now time.Time) (n keystate.Notices) {
 		waiting, n, err = r.Release(req, func(id string) bool { return s.offers[id] != nil }, now)
+		s.notes.Note(req.Key, req.Owner, n, now)
+		err = s.notes.Explain(err, req.Key, req.Owner, false, now)
 		return n
 	})
 	return waiting, err

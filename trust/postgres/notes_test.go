@@ -78,3 +78,61 @@ func TestALockIsAsCheapAfterHandOversAsBefore(t *testing.T) {
 		t.Errorf("%d rows are notes that end an hour after their tickets (%v); expected are %d", rows, err, handOvers)
 	}
 }
+
+// The operator is another process. The note is no part of the row of the lock, and costs later locks nothing.
+func TestAnOwnerLearnsThatAnOperatorOfAnotherProcessHasReleasedItsLocks(t *testing.T) {
+	t.Parallel()
+	db, dsn := tables(t)
+	var statements atomic.Int64
+	w := &wire{sending: func(text []byte) error {
+		if bytes.Contains(text, []byte("interlock_lock")) && !bytes.Contains(text, []byte("pg_relation_size")) {
+			statements.Add(1)
+		}
+		return nil
+	}}
+	s, operator := newStore(t, w.through(t, dsn)), newStore(t, db)
+	pair := func(owner string) int64 {
+		before := statements.Load()
+		take(t, s, "k", owner)
+		if _, err := s.Release(t.Context(), driver.ReleaseRequest{Key: "k", Owner: owner, TTL: time.Minute, Deadline: soon(t)}); err != nil {
+			t.Fatalf("the release of %s: %v; expected is none", owner, err)
+		}
+		return statements.Load() - before
+	}
+	pair("first:1") // makes the row
+	want := pair("first:2")
+	const locks = 40
+	var batch []driver.Renewal
+	for i := range locks {
+		key, owner := fmt.Sprint("k", i), fmt.Sprint("a:", i)
+		rep := take(t, s, key, owner)
+		batch = append(batch, driver.Renewal{Key: key, Owner: owner, TTL: time.Minute})
+		if i == 0 {
+			continue
+		}
+		if _, err := operator.Release(t.Context(), driver.ReleaseRequest{
+			Key: key, Owner: owner, Token: rep.Token, Revoked: time.Minute, Deadline: soon(t),
+		}); err != nil {
+			t.Fatalf("the operator releases the lock of %s: %v; expected is no error", owner, err)
+		}
+	}
+	before := statements.Load()
+	s.Renew(t.Context(), batch, func(i int, _ bool, err error) {
+		if i == 0 && err != nil || i > 0 && !errors.Is(err, driver.ErrRevoked) {
+			t.Errorf("the renewal %d: %v; expected is ErrRevoked, and no error for the first", i, err)
+		}
+	})
+	if n := statements.Load() - before; n != 2 {
+		t.Errorf("the renewal of %d leases took %d statements; expected is one, and one that reads all notes", locks, n)
+	}
+	for i := range 3 {
+		if n := pair(fmt.Sprint("last:", i)); n != want {
+			t.Errorf("after the releases of the operator a lock and its release take %d statements; expected are %d, as before", n, want)
+		}
+	}
+	var records, notes int
+	if err := db.QueryRowContext(t.Context(), "SELECT count(record), count(*) FILTER (WHERE token = 1 AND owner IS NULL) FROM interlock_lock").
+		Scan(&records, &notes); err != nil || records > 0 || notes != locks-1 {
+		t.Errorf("there are %d records and %d notes (%v); expected are none and %d", records, notes, err, locks-1)
+	}
+}

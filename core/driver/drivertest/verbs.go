@@ -20,8 +20,8 @@ type verb struct {
 
 const (
 	tries   = "ttl left shared permit kind wait newest only number order offer from above noted"
-	replies = "granted refused listed full out config any lost passed holder token number ttl"
-	renewed = "kept contended lost taken"
+	replies = "granted refused listed full out config any lost passed revoked holder token number ttl"
+	renewed = "kept contended lost taken revoked"
 )
 
 var verbs = map[string]*verb{
@@ -31,7 +31,7 @@ var verbs = map[string]*verb{
 		return s.renewed(p, cmp.Or(p.asks.get("ttl").d, lease))
 	}},
 	"checks":   {asks: "shared permit", wants: renewed, answers: true, run: func(s *stage, p *step) error { return s.renewed(p, 0) }},
-	"releases": {asks: "shared permit token remember wait gone", wants: "waiting free lost", run: (*stage).releases},
+	"releases": {asks: "shared permit token remember revoked wait gone", wants: "waiting free lost revoked", run: (*stage).releases},
 	"passes":   {asks: "on times", run: (*stage).passes},
 	"declines": {asks: "wait", run: func(s *stage, p *step) error {
 		return s.store.(driver.Turns).Decline(s.Context(), s.key(p.key), cmp.Or(s.waiter(p).ID(), s.id(p.actor)))
@@ -95,16 +95,20 @@ func (s *stage) try(req driver.AcquireRequest) (driver.Reply, error) {
 
 func (s *stage) acquires(p *step) error {
 	rep, err := s.try(s.request(p))
-	lost := errors.Is(err, driver.ErrNotOwner)
 	switch {
-	case p.wants.has("config") && errors.Is(err, driver.ErrConfig):
+	case p.wants.has("config") && errors.Is(err, driver.ErrConfig), p.wants.has("lost") && isLost(err):
 		return nil
-	case p.wants.has("lost") && lost && !errors.Is(err, driver.ErrPassedOn), p.wants.has("passed") && errors.Is(err, driver.ErrPassedOn):
+	case p.wants.has("passed") && errors.Is(err, driver.ErrPassedOn), p.wants.has("revoked") && errors.Is(err, driver.ErrRevoked):
 		return nil
 	case err == nil:
 		err = s.replied(p, rep)
 	}
 	return err
+}
+
+// isLost reports whether an owner does not hold its lock, and nothing is noted about it.
+func isLost(err error) bool {
+	return errors.Is(err, driver.ErrNotOwner) && !errors.Is(err, driver.ErrPassedOn) && !errors.Is(err, driver.ErrRevoked)
 }
 
 // stands makes the request of a caller while its locker holds the lock.
@@ -121,7 +125,7 @@ func (s *stage) stands(p *step) error {
 // replied compares an answer with the expected one. A refusal has to be listed, full or out
 // exactly if the step says so.
 func (s *stage) replied(p *step, rep driver.Reply) error {
-	differs := p.wants.has("config") || p.wants.has("lost") || p.wants.has("passed") || rep.Granted != p.wants.has("granted") || !rep.Granted &&
+	differs := p.wants.has("config") || p.wants.has("lost") || p.wants.has("passed") || p.wants.has("revoked") || rep.Granted != p.wants.has("granted") || !rep.Granted &&
 		(rep.Listed != p.wants.has("listed") || rep.Full != p.wants.has("full") || rep.Out != p.wants.has("out"))
 	if differs && !p.wants.has("any") {
 		return fmt.Errorf("the answer is %s", shown(rep))
@@ -158,10 +162,10 @@ func (s *stage) renewed(p *step, ttl time.Duration) (err error) {
 	if calls != 1 || indices != 0 {
 		return fmt.Errorf("done was called %d times before Renew returned, up to index %d; expected is once, with 0", calls, indices)
 	}
-	lost := errors.Is(err, driver.ErrNotOwner)
+	lost := isLost(err)
 	is := map[string]bool{
 		"kept": err == nil && !contended, "contended": err == nil && contended,
-		"lost": lost, "taken": lost && !errors.Is(err, driver.ErrDeleted),
+		"lost": lost, "taken": lost && !errors.Is(err, driver.ErrDeleted), "revoked": errors.Is(err, driver.ErrRevoked),
 	}
 	for _, w := range p.wants {
 		if is[w.name] {
@@ -175,7 +179,7 @@ func (s *stage) releases(p *step) error {
 	req := driver.ReleaseRequest{
 		Key: s.key(p.key), Owner: s.owner(p.actor), Kind: p.asks.kind(), AtMost: p.asks.get("permit").n, TTL: lease,
 		Token:    cmp.Or(s.value(p, p.asks.get("token")), s.answers[p.key+" "+p.actor].Token),
-		Remember: p.asks.has("remember"), Waiter: s.waiter(p), Deadline: soon(),
+		Remember: p.asks.has("remember"), Revoked: p.asks.get("revoked").d, Waiter: s.waiter(p), Deadline: soon(),
 	}
 	s.highest[p.key] = max(s.highest[p.key], req.Token)
 	ctx, cancel := context.WithCancel(s.Context())
@@ -184,9 +188,15 @@ func (s *stage) releases(p *step) error {
 		cancel()
 	}
 	waiting, err := s.store.Release(ctx, req)
-	want := map[bool]error{true: driver.ErrNotOwner}[p.wants.has("lost")]
+	fits := err == nil
+	switch {
+	case p.wants.has("lost"):
+		fits = isLost(err)
+	case p.wants.has("revoked"):
+		fits = errors.Is(err, driver.ErrRevoked)
+	}
 	list := p.wants.get("waiting")
-	if !errors.Is(err, want) || waiting != "" && (err != nil || p.wants.has("free")) || list.name != "" && waiting != s.list(list) {
+	if !fits || waiting != "" && (err != nil || p.wants.has("free")) || list.name != "" && waiting != s.list(list) {
 		return fmt.Errorf("the answer is: waiting=%s, error %w", waiting, err)
 	}
 	return nil

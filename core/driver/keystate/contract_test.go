@@ -2,7 +2,6 @@ package keystate_test
 
 import (
 	"context"
-	"errors"
 	"sync"
 	"testing"
 	"time"
@@ -68,9 +67,8 @@ func (s *store) Acquire(_ context.Context, req driver.AcquireRequest) (rep drive
 	s.change(req.Key, func(r *keystate.Record, now time.Time) (n keystate.Notices) {
 		if req.From != "" {
 			rep, n, err = r.Move(req, now)
-			if s.notes.Note(req.Key, req.From, n, now); errors.Is(err, driver.ErrNotOwner) && s.notes.Has(req.Key, req.From, now) {
-				err = driver.ErrPassedOn
-			}
+			s.notes.Note(req.Key, req.From, n, now)
+			err = s.notes.Explain(err, req.Key, req.From, true, now)
 		} else {
 			rep, n = r.Acquire(req, now)
 		}
@@ -94,7 +92,7 @@ func (s *store) Renew(_ context.Context, batch []driver.Renewal, done func(i int
 	for i, renewal := range batch {
 		s.change(renewal.Key, func(r *keystate.Record, now time.Time) (n keystate.Notices) {
 			contended, err := r.Renew(renewal, now)
-			done(i, contended, err)
+			done(i, contended, s.notes.Explain(err, renewal.Key, renewal.Owner, false, now))
 			return n
 		})
 	}
@@ -103,6 +101,8 @@ func (s *store) Renew(_ context.Context, batch []driver.Renewal, done func(i int
 func (s *store) Release(_ context.Context, req driver.ReleaseRequest) (waiting driver.Waiters, err error) {
 	s.change(req.Key, func(r *keystate.Record, now time.Time) (n keystate.Notices) {
 		waiting, n, err = r.Release(req, func(id string) bool { return s.offers[id] != nil }, now)
+		s.notes.Note(req.Key, req.Owner, n, now)
+		err = s.notes.Explain(err, req.Key, req.Owner, false, now)
 		return n
 	})
 	return waiting, err

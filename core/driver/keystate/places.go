@@ -80,6 +80,7 @@ func (r *Record) leave(req driver.ReleaseRequest, now time.Time) (n Notices, err
 	if i < 0 {
 		return n, r.noPlace()
 	}
+	n.Revoked = max(req.Revoked, 0)
 	r.places = slices.Delete(r.places, i, i+1)
 	r.again(req.Waiter, true)
 	r.token = max(r.token, req.Token)

@@ -63,6 +63,9 @@ type Notices struct {
 	// Noted is for how long the store has to note that the former owner of the request has handed the lock
 	// on ([Record.Move]); zero for none.
 	Noted time.Duration
+	// Revoked is for how long the store has to note that an operator has released the lock of the owner of the
+	// request ([Record.Release]); zero for none.
+	Revoked time.Duration
 }
 
 // At brings the record up to an instant: leases, places and turns that have ended are gone. The
@@ -234,6 +237,10 @@ func (r *Record) Renew(renewal driver.Renewal, now time.Time) (contended bool, e
 
 // Release carries out [driver.Store.Release]. The lock is offered to a locker only if reaches says
 // that the store reaches it.
+//
+// The note of an operator ([driver.ReleaseRequest.Revoked]) is kept by the store, as those of [Record.Move]
+// are. Where the error of Renew, Release or Move matches [driver.ErrNotOwner], and the store has such a note of
+// the owner that has not ended, its answer is [driver.ErrRevoked].
 func (r *Record) Release(
 	req driver.ReleaseRequest, reaches func(id string) bool, now time.Time,
 ) (waiting driver.Waiters, n Notices, err error) {
@@ -245,6 +252,7 @@ func (r *Record) Release(
 	if err := r.denied(req.Owner, now); err != nil {
 		return "", n, err
 	}
+	n.Revoked = max(req.Revoked, 0)
 	r.accept(req.Owner, 0, now)
 	r.token = max(r.token, req.Token)
 	r.again(req.Waiter, false)

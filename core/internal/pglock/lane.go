@@ -316,6 +316,12 @@ func (w *worker) send(ctx context.Context) error {
 		// for a synchronous standby was cancelled.
 		err = ctx.Err()
 	}
+	if err == nil && w.batch[0].kind != records {
+		// The answers stand also if it is not found out why they are refusals.
+		if failed := s.lookForNotes(ctx, w.conn, w.batch); failed != nil {
+			w.settle(ctx, failed)
+		}
+	}
 	return err
 }
 

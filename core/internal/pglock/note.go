@@ -12,55 +12,97 @@ import (
 	"github.com/interlock-go/interlock/core/driver/keystate"
 )
 
-// noteKey begins the key of a note that an owner has handed a lock on. No request has a zero byte in a
-// key of that form.
-const noteKey = "\x00interlock passed\x00"
+// noteKey begins the key of a note. No request has a zero byte in a key of that form.
+const noteKey = "\x00interlock note\x00"
 
-// note is the row of a note. It has an end of its own: in the record of its lock all notes of an hour
-// would be read and written with each request.
+// note is the row of a note that an owner has handed a lock on, or that an operator has released it. It has
+// an end of its own: in the record of its lock all notes of an hour would be read and written with each request.
+// An owner has one note at most: it has no lock any more.
 type note struct {
 	key  string
+	why  int64 // passedOn or revoked
 	of   int64 // the index of the change that it goes with, from 1
 	ends time.Time
 }
 
-// noteOf is the key of the note that an owner has handed the lock of a key on.
+// What a note says, as the token of its row.
+const (
+	passedOn = iota
+	revoked
+)
+
+// noteOf is the key of the note about the owner of the lock of a key.
 func noteOf(key, owner string) string {
 	sum := sha256.Sum256([]byte(owner + "\x00" + key))
 	return noteKey + string(sum[:])
 }
 
-// note has the change make the note of a request that hands a lock on. A request that brings the same
-// owner in the same batch is refused by it.
-func (c *change) note(r *request, v *ruling, n keystate.Notices, now time.Time) {
-	switch key := noteOf(c.key, r.from); {
-	case r.from == "":
+// loser is the owner that a request is refused for, where it does not hold the lock.
+func (r *request) loser() string { return cmp.Or(r.from, r.owner) }
+
+// note has the change make the notes of a request. A request that brings the same owner in the same batch is
+// refused by it.
+func (c *change) note(r *request, n keystate.Notices, now time.Time) {
+	key := noteOf(c.key, r.loser())
+	switch {
 	case n.Noted > 0:
-		c.notes = append(c.notes, note{key: key, ends: now.Add(n.Noted)})
-	case errors.Is(v.err, driver.ErrNotOwner) && slices.ContainsFunc(c.notes, func(n note) bool { return n.key == key }):
-		v.err = driver.ErrPassedOn
+		c.notes = append(c.notes, note{key: key, why: passedOn, ends: now.Add(n.Noted)})
+	case n.Revoked > 0:
+		c.notes = append(c.notes, note{key: key, why: revoked, ends: now.Add(n.Revoked)})
+	case r.unexplained():
+		if i := slices.IndexFunc(c.notes, func(n note) bool { return n.key == key }); i >= 0 {
+			r.explain(c.notes[i].why)
+		}
 	}
 }
 
-// lookForNotes finds out which requests were refused because their former owners have handed the lock
-// on. A note is written together with the row that refuses the request, so it is there if that was read.
+// unexplained reports whether the request is refused because its owner does not hold the lock, and it is not
+// known whether there is a note about the owner.
+func (r *request) unexplained() bool {
+	a := &r.answer
+	switch {
+	case a.ruling != nil:
+		return errors.Is(a.ruling.err, driver.ErrNotOwner) && !errors.Is(a.ruling.err, driver.ErrPassedOn) && !errors.Is(a.ruling.err, driver.ErrRevoked)
+	case r.kind == renews || r.kind == releases:
+		return a.there && (a.code == codeFree || a.code == codeOther)
+	}
+	return false
+}
+
+// explain completes the answer by what a note says. That a lock was handed on is told only to who hands it on.
+func (r *request) explain(why int64) {
+	a := &r.answer
+	switch {
+	case why == revoked && a.ruling == nil:
+		a.code = codeRevoked
+	case why == revoked:
+		a.ruling.err = driver.ErrRevoked
+	case r.from != "" && a.ruling != nil:
+		a.ruling.err = driver.ErrPassedOn
+	}
+}
+
+// lookForNotes finds out which requests were refused because their owners have handed the lock on, or an
+// operator has released it. A note is written together with the row that refuses the request, so it is there if
+// that was read.
 func (s *Store) lookForNotes(ctx context.Context, q querier, batch []*request) error {
 	var refused []*request
 	for _, r := range batch {
-		if v := r.answer.ruling; r.from != "" && v != nil && errors.Is(v.err, driver.ErrNotOwner) && !errors.Is(v.err, driver.ErrPassedOn) {
+		if r.unexplained() {
 			refused = append(refused, r)
 		}
 	}
 	if len(refused) == 0 {
 		return nil
 	}
-	rows, err := q.QueryContext(ctx, s.text.Load().noted, bytesArray(refused, func(r *request) string { return noteOf(r.key, r.from) }))
+	rows, err := q.QueryContext(ctx, s.text.Load().noted, bytesArray(refused, func(r *request) string { return noteOf(r.key, r.loser()) }))
 	return each(rows, err, func() error {
 		var i int
-		if err := rows.Scan(&i); err != nil || i < 1 || i > len(refused) {
+		var why int64
+		if err := rows.Scan(&i, &why); err != nil || i < 1 || i > len(refused) {
 			return cmp.Or(err, errOther)
 		}
-		refused[i-1].answer.ruling.err = driver.ErrPassedOn
+		refused[i-1].explain(why)
 		return nil
 	})
 }

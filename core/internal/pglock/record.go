@@ -149,7 +149,7 @@ func (c *change) rule(v keystate.Row, text string, now time.Time) {
 		n := r.rule(rec, now, v)
 		r.answer.ruling = v
 		c.lasts = c.lasts || v.lasts
-		c.note(r, v, n, now)
+		c.note(r, n, now)
 		c.notice(n, rec)
 	}
 	after, _ := rec.AppendText(nil)
@@ -219,7 +219,8 @@ func (s *Store) write(ctx context.Context, q querier, all []*change) error {
 		column(func(c *change) string { return c.text }), column(func(c *change) string { return c.row.Owner }),
 		column(func(c *change) string { return string(c.row.Waiting) }), column(func(c *change) string { return strconv.FormatBool(c.heard.Freed) }),
 		s.rowTimeout(), flush,
-		bytesArray(notes, func(n note) string { return n.key }), numberArray(notes, func(n note) int64 { return n.of }),
+		bytesArray(notes, func(n note) string { return n.key }), numberArray(notes, func(n note) int64 { return n.why }),
+		numberArray(notes, func(n note) int64 { return n.of }),
 		numberArray(notes, func(n note) int64 { return n.ends.UnixMicro() }))
 	return each(rows, err, func() error {
 		var i int

@@ -37,8 +37,14 @@ const (
 	records // requests of all kinds on the records of locks
 )
 
-// recorded is the code of an answer that the row has a record.
-const recorded = 3
+// recorded is the code of an answer that the row has a record. The others say of a renewal or a release
+// that the owner does not hold the lock: no owner does, another one does, or an operator has released it.
+const (
+	recorded    = 3
+	codeFree    = 0
+	codeOther   = -1
+	codeRevoked = -2
+)
 
 // request is one request on its way: sent, sent again where that helps, and awaited by a
 // caller, which may leave.

@@ -249,8 +249,8 @@ func (s *Store) Release(_ context.Context, ask driver.ReleaseRequest) (waiting d
 		store: s, lane: &s.requests, kind: releases, stubborn: true, deadline: ask.Deadline, done: make(chan *request, 1),
 		key: ask.Key, owner: ask.Owner, token: ask.Token, waiter: string(ask.Waiter),
 	}
-	if ask.Kind.Place() || ask.Waiter.Place() {
-		r.kind = records
+	if ask.Kind.Place() || ask.Waiter.Place() || ask.Revoked > 0 {
+		r.kind = records // a note goes with the write of a record
 	}
 	r.by(func(rec *keystate.Record, now time.Time, v *ruling) (n keystate.Notices) {
 		v.waiting, n, v.err = rec.Release(ask, func(string) bool { return false }, now)
@@ -296,10 +296,13 @@ func (a *answer) released(own driver.Waiter) (waiting driver.Waiters, err error)
 
 // notOwner makes the error for the answer to an owner that does not hold the lock.
 func notOwner(code int) error {
-	if code < 0 {
-		return driver.ErrTakenOver
+	switch code {
+	case codeRevoked:
+		return driver.ErrRevoked
+	case codeFree:
+		return driver.ErrDeleted
 	}
-	return driver.ErrDeleted
+	return driver.ErrTakenOver
 }
 
 // Watch implements [driver.Store].

@@ -8,8 +8,9 @@
 -- $8 whether lockers are called
 -- $9 lock_timeout: for how many ms the statement waits for the lock of one row
 -- $10 off if the statement need not wait for the disk, else on
--- $11 keys of notes that owners have handed a lock on, each once
--- $12 the row that each note goes with, as its index from 1      $13 when the notes end, in µs since 1970
+-- $11 keys of notes, each once      $12 what they say: 0, an owner has handed the lock on; 1, an operator
+--     has released it
+-- $13 the row that each note goes with, as its index from 1      $14 when the notes end, in µs since 1970
 --
 -- Returns a row for each key that was written: its index, from 1; when lockers were last called,
 -- in µs since 1970, 0 for never.
@@ -51,8 +52,8 @@ WITH conf AS MATERIALIZED (
 ), noted AS (
 	-- A row of its own for each note, or the row of the lock would grow. The sweep deletes them.
 	INSERT INTO interlock_lock (key, token, lease_until)
-	SELECT n.key, 0, to_timestamp(0) + n.ends * interval '1 microsecond'
-	FROM unnest($11::bytea[], $12::bigint[], $13::bigint[]) AS n (key, i, ends)
+	SELECT n.key, n.why, to_timestamp(0) + n.ends * interval '1 microsecond'
+	FROM unnest($11::bytea[], $12::bigint[], $13::bigint[], $14::bigint[]) AS n (key, why, i, ends)
 	WHERE n.i IN (SELECT i FROM changed UNION ALL SELECT r.i FROM added a JOIN req r ON r.key = a.key)
 	ORDER BY n.key
 	ON CONFLICT (key) DO NOTHING
