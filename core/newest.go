@@ -15,7 +15,7 @@ import (
 // The holder has to stop then, because the newest caller waits for it: there are never two
 // holders. The lease of the holder stays valid and is renewed until it is released, so that the
 // holder can save its work; [Lease.Err] and [Lease.Check] return nil. Only callers with the option
-// are superseded.
+// are superseded; a ticket ([Lease.HandOver]) is not, and [Locker.TakeOver] does not take the option.
 //
 // Callers of one process need no store for that. Between processes a message informs the caller
 // within milliseconds. If the message is lost, a caller that waits finds out within a second, and
