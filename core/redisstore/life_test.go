@@ -128,7 +128,7 @@ func (w *world) life(s *redisstore.Store, rdb redis.Cmdable, name string) []step
 		{part: "locks", name: "acquire", grows: true, do: acquire(lock, "a:1", driver.Exclusive, true)},
 		{part: "locks", name: "acquire what is held", do: acquire(lock, "b:1", driver.Exclusive, false)},
 		{part: "locks", name: "renew", once: true, do: renew(lock, "a:1", driver.Exclusive)},
-		{part: "locks", name: "hand over", do: move(lock, "a:1", "ticket:1", driver.Exclusive)},
+		{part: "locks", name: "hand a lock over", do: move(lock, "a:1", "ticket:1", driver.Exclusive)},
 		{part: "locks", name: "release", do: release(lock, "ticket:1", driver.Exclusive)},
 
 		{part: "places", name: "take a permit", grows: true, do: acquire(places, "a:1", driver.Permit, true)},
