@@ -55,21 +55,27 @@ local function write(ms, ...)
 	end
 end
 
--- bound forgets the locker whose last newest caller came first, where
--- there are many.
+-- bound forgets the locker whose last newest caller came first, where there are many. It needs no more
+-- rights than a lock.
 local function bound()
-	if call('HLEN', line) <= room + 1 then
+	local all = call('HGETALL', line)
+	if #all <= 2 * (room + 1) then
 		return
 	end
-	local all = call('HGETALL', line)
-	local oldest, least = nil, math.huge
+	local oldest, least, kept = 0, math.huge, {}
 	for i = 1, #all, 2 do
 		local n = tonumber(match(all[i + 1], ' (%d+)$'))
 		if n and n < least then
-			oldest, least = all[i], n
+			oldest, least = i, n
 		end
 	end
-	pcall_('HDEL', line, oldest)
+	for i = 1, #all do
+		if i ~= oldest and i ~= oldest + 1 then
+			kept[#kept + 1] = all[i]
+		end
+	end
+	call('DEL', line)
+	write(keep, unpack(kept))
 end
 
 local comes = newest and number == 0
@@ -85,7 +91,9 @@ if newest then
 			number = last
 			local text = format('%.0f', last)
 			write(keep, 'n', text, by, ARGV[7] .. ' ' .. text)
-			bound()
+			if not before then
+				bound()
+			end
 		elseif order < before then
 			return {0} -- a later caller of the locker has asked already
 		end
