@@ -1,6 +1,6 @@
 #!/bin/sh
-# Makes the pictures of the debug page and of a terminal that the documents show,
-# into docs/pictures: the bank under load on a redis-server of its own, and the tool beside
+# Makes the pictures of the debug page, of interlock ui and of a terminal that the documents
+# show, into docs/pictures: the bank under load on a redis-server of its own, and the tool beside
 # it. Needs redis-server, curl, and chromium (apt-get install chromium).
 #
 #   scripts/screenshots.sh
@@ -67,10 +67,22 @@ shot() { # file, width, height, URL, more flags
 }
 shot debug-page.png 1240 790 "$page"
 
+# The first run keeps the lock until the second has ended.
+printf '#!/bin/sh\necho "deploying to $1, token $INTERLOCK_TOKEN"\nuntil [ -e done ]; do sleep 0.1; done\n' >"$dir/deploy.sh"
+chmod +x "$dir/deploy.sh"
+PATH="$dir:$PATH"
+export PATH INTERLOCK_ADDR="127.0.0.1:$port"
+for key in invoice/2026-10 tenant/acme invoice/2026-10; do # the last one waits
+	interlock run "$key" -- sleep 60 &
+	pids="$pids $!"
+	sleep 1
+done
+interlock ui >"$dir/ui" 2>&1 &
+pids="$pids $!"
+until grep -q http:// "$dir/ui"; do sleep 0.1; done
+shot ui.png 1280 570 "$(sed -n 's|.*\(http://[^ ]*\).*|\1|p' "$dir/ui")" --timeout=3000
+
 # The terminal is the output of real commands, in a page.
-printf '#!/bin/sh\necho "deploying to $1, token $INTERLOCK_TOKEN"\n' >"$dir/deploy.sh"
-cp "$dir/deploy.sh" "$dir/report"
-chmod +x "$dir/deploy.sh" "$dir/report"
 cat >"$dir/session.sh" <<'END'
 try() {
 	last=$?
@@ -78,12 +90,14 @@ try() {
 	(exit $last)
 	eval "$1"
 }
-if interlock ls -h >/dev/null 2>&1; then try 'interlock ls'; fi
-try 'interlock run deploy/web -ttl 1m -- ./deploy.sh production'
-try 'interlock run account/alice -wait 0 -- ./report --all'
+try 'interlock run deploy/web -- ./deploy.sh production &'
+sleep 2
+try 'interlock run deploy/web -wait 0 -- ./deploy.sh production'
 try 'echo $?'
+touch done
+wait
 END
-(cd "$dir" && PATH="$dir:$PATH" INTERLOCK_ADDR="127.0.0.1:$port" sh session.sh 2>&1) | sed 's/&/\&amp;/g; s/</\&lt;/g' >"$dir/session"
+(cd "$dir" && sh session.sh 2>&1) | sed 's/&/\&amp;/g; s/</\&lt;/g' >"$dir/session"
 {
 	printf '<!DOCTYPE html><meta charset="utf-8"><style>body{margin:0;padding:18px 22px;background:#0d1117;color:#e6edf3}'
 	printf 'pre{margin:0;font:14px/1.5 "DejaVu Sans Mono",monospace;white-space:pre-wrap}</style><pre>'
@@ -91,4 +105,4 @@ END
 	printf '</pre>'
 } >"$dir/terminal.html"
 shot terminal.png 900 "$((36 + 21 * $(wc -l <"$dir/session")))" "file://$dir/terminal.html"
-ls -l docs/pictures/debug-page.png docs/pictures/terminal.png
+ls -l docs/pictures/*.png
