@@ -187,6 +187,9 @@ func OrLock() TakeOverOption {
 	return takeOverOption(func(c *config) { c.orLock = true })
 }
 
+// takeOverName is the name of a lease of [Locker.TakeOver] without the option [Name].
+const takeOverName = "takeover"
+
 // TakeOver goes on with a lock that was handed over ([Lease.HandOver]). The lease that it returns is a
 // lease like any other: its token is greater than that of the former lease, the locker renews it, and
 // it can be handed over again. Kind and number of permits come from the ticket, everything else
@@ -231,6 +234,9 @@ func (l *Locker) takeOverConfig(by Ticket, opts []TakeOverOption) (*config, erro
 	}
 	if c.terms.Line == driver.Newest {
 		c.fail("Newest is not for TakeOver: the store knows no order of the callers that bring tickets, so none is superseded")
+	}
+	if c.name == "" {
+		c.name = takeOverName // or its spans would look like those of any lock without a name
 	}
 	if c.kindSet {
 		c.fail("Shared and Permits are not for TakeOver: the kind of the hold comes from the ticket")

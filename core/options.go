@@ -249,7 +249,7 @@ func MaxWaiters(n int) Option {
 
 // Name names the guard or the lock for observers, in [observe.Operation] and [Loss].
 // Use a text with few different values, never a key. Default: the templates of a
-// guard, joined with commas; else empty.
+// guard, joined with commas; "takeover" for [Locker.TakeOver]; else empty.
 func Name(s string) Option {
 	return option(func(c *config) { c.name = s })
 }

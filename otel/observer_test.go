@@ -55,6 +55,24 @@ func TestALockIsTwoSpansUnderTheCallersAndTheStoresCommandsAreBelow(t *testing.T
 	})
 }
 
+func TestTheSpanOfAWorkerWithoutANameSaysThatItBeganWithATicket(t *testing.T) {
+	inWorld(t, func(w *world) {
+		lease := w.lock("k", core.Name("r"))
+		ticket, err := lease.HandOver(w.ctx, time.Minute)
+		if err != nil {
+			w.Fatal(err)
+		}
+		w.release(lease)
+		next, err := w.locker.TakeOver(w.ctx, ticket)
+		if err != nil {
+			w.Fatal(err)
+		}
+		w.release(next)
+		wantSpan(w, w.span("lock acquire takeover", 0), w.caller, codes.Unset, "rule=takeover", "key_hash="+hashOfK,
+			"outcome=granted", "contended=false", "attempts=1", "reentered=false", "token=yes")
+	})
+}
+
 // Alerts and dashboards are by rule: a series without the label is in none of their rows.
 func TestALockWithoutANameHasTheLabelOfARule(t *testing.T) {
 	inWorld(t, func(w *world) {
