@@ -73,6 +73,9 @@ func New(store Store, opts ...Option) (*Engine, error) {
 		return nil, fmt.Errorf("%w: store is nil; redisstore.New makes one", core.ErrConfig)
 	}
 	c, err := defaults().with(opts)
+	if err == nil {
+		err = c.fits(store)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -87,6 +90,9 @@ func New(store Store, opts ...Option) (*Engine, error) {
 // [core.Serialize] does, because it belongs to the registration of routes.
 func (e *Engine) With(opts ...Option) *Engine {
 	c, err := e.config.with(opts)
+	if err == nil {
+		err = c.fits(e.store)
+	}
 	if err != nil {
 		panic(err)
 	}

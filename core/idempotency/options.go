@@ -8,6 +8,7 @@ import (
 
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/idempotency/endpoint"
+	"github.com/interlock-go/interlock/core/idempotency/record"
 	"github.com/interlock-go/interlock/core/internal/clock"
 	"github.com/interlock-go/interlock/core/observe"
 	"github.com/interlock-go/interlock/core/reason"
@@ -95,6 +96,15 @@ func (c config) with(opts []Option) (config, error) {
 		return c, fmt.Errorf("%w: Retention %v is less than Lease %v", core.ErrConfig, c.retention, c.lease)
 	}
 	return c, c.contradiction()
+}
+
+// fits refuses an option that the store cannot serve.
+func (c *config) fits(store Store) error {
+	if c.transactional && !record.IsTransactional(store) {
+		return fmt.Errorf("%w: Transactional: a handler's transaction cannot have the records of a %T; "+
+			"use a pgstore.Store, or leave the option out", core.ErrConfig, store)
+	}
+	return nil
 }
 
 func (c *config) fail(format string, args ...any) {
@@ -196,7 +206,8 @@ func Strict() Option {
 // attempt (pgstore.Tx). The store then need not flush the claim to disk
 // before the handler runs: if a crash of the database loses the claim, the effects are
 // lost with it. Without it the transaction works as well, and the request takes one
-// flush longer. It cannot be given together with [Strict]. Default: off.
+// flush longer. It is for a store whose records are in the database of the effects
+// ([record.Transactor], such as pgstore), and cannot be given together with [Strict]. Default: off.
 func Transactional() Option {
 	return func(c *config) { c.transactional = true }
 }

@@ -8,11 +8,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/idempotency"
 	"github.com/interlock-go/interlock/core/idempotency/endpoint"
 	"github.com/interlock-go/interlock/core/idempotency/record"
 	"github.com/interlock-go/interlock/core/memstore"
+	"github.com/interlock-go/interlock/core/redisstore"
 	"github.com/interlock-go/interlock/internal/logtest"
 )
 
@@ -366,6 +369,50 @@ func TestEnlist(t *testing.T) {
 			return endpoint.Response{Status: 200}, true
 		})
 	})
+}
+
+// wrapped is a store around another.
+type wrapped struct{ idempotency.Store }
+
+func (w wrapped) Unwrap() idempotency.Store { return w.Store }
+
+// withUnits is a store whose records are in a database with transactions.
+type withUnits struct{ idempotency.Store }
+
+func (withUnits) Transactional() bool { return true }
+
+// Without the check each request would be carried out with a claim that need not survive a crash.
+func TestTransactionalIsRefusedWhereNoTransactionHasTheRecords(t *testing.T) {
+	var without idempotency.Store = memstore.New()
+	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"}) // sends nothing
+	defer func() { _ = rdb.Close() }()
+	onRedis, err := redisstore.New(rdb)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = onRedis.Close() }()
+	for _, store := range []idempotency.Store{without, wrapped{without}, onRedis} {
+		if _, err := idempotency.New(store, idempotency.Global(), idempotency.Transactional()); !errors.Is(err, core.ErrConfig) {
+			t.Errorf("New returns %v on a %T; want ErrConfig", err, store)
+		}
+		engine, err := idempotency.New(store, idempotency.Global())
+		if err != nil {
+			t.Fatal(err)
+		}
+		func() {
+			defer func() {
+				if err, _ := recover().(error); !errors.Is(err, core.ErrConfig) {
+					t.Errorf("With panics with %v on a %T; want ErrConfig", err, store)
+				}
+			}()
+			engine.With(idempotency.Transactional())
+		}()
+	}
+	for _, store := range []idempotency.Store{withUnits{without}, wrapped{withUnits{without}}} {
+		if _, err := idempotency.New(store, idempotency.Global(), idempotency.Transactional()); err != nil {
+			t.Errorf("New returns %v on a %T; want no error", err, store)
+		}
+	}
 }
 
 func TestStrictAndTransactionalExcludeEachOther(t *testing.T) {

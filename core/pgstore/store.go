@@ -40,7 +40,10 @@ type Store struct {
 	unmeasured logs.Throttle
 }
 
-var _ record.Store = (*Store)(nil)
+var (
+	_ record.Store      = (*Store)(nil)
+	_ record.Transactor = (*Store)(nil)
+)
 
 // statements are the texts of the store's statements.
 type statements struct {

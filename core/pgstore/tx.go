@@ -90,6 +90,9 @@ type work struct {
 	cancel context.CancelFunc // ends it, also in the middle of a statement
 }
 
+// Transactional implements [record.Transactor].
+func (s *Store) Transactional() bool { return true }
+
 // begin begins the transaction of an attempt.
 func begin(ctx context.Context, claim record.Claim) (_ record.Unit, err error) {
 	s := unwrap(claim.Store)

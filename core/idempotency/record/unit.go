@@ -35,6 +35,28 @@ type Unit interface {
 	Rollback(ctx context.Context) error
 }
 
+// Transactor is implemented by a store that keeps its records in a database with a [Unit], as
+// package core/pgstore does. Any other store refuses the option idempotency.Transactional.
+type Transactor interface {
+	// Transactional reports whether effects can be committed together with a record.
+	Transactional() bool
+}
+
+// IsTransactional reports whether a store is a [Transactor]. Like pgstore.Tx it also finds the store
+// inside another one that has a method Unwrap() Store.
+func IsTransactional(store Store) bool {
+	for {
+		switch s := store.(type) {
+		case Transactor:
+			return s.Transactional()
+		case interface{ Unwrap() Store }:
+			store = s.Unwrap()
+		default:
+			return false
+		}
+	}
+}
+
 // Claim is what a [Unit] knows about its attempt.
 type Claim struct {
 	// Store is the store of the engine.
