@@ -10,7 +10,7 @@ import (
 // ways: above all the principal (the user, the tenant, the API key), as
 // authentication in front has left it. The same function serves [ContextFunc],
 // [PerPrincipal] and idempotency.Scope. It works in every framework if it reads by
-// [Request.Value]:
+// [adapter.Request.Value]:
 //
 //	func principal(_ context.Context, req core.Request) (string, error) {
 //		user, _ := req.Value("user").(*User) // c.Set("user", user), or context.WithValue
@@ -37,7 +37,7 @@ type RequestFunc func(ctx context.Context, req Request) (string, error)
 
 // FromContext returns the [RequestFunc] for a value that middleware in front has
 // stored under a key: by c.Set in gin and echo, by [context.WithValue] in all
-// frameworks. See [Request.Value].
+// frameworks. See [adapter.Request.Value].
 //
 //	idempotency.Scope(core.FromContext(gin.AuthUserKey))
 //	core.PerPrincipal(core.FromContext("user"), 3, 10)

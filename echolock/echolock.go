@@ -56,7 +56,7 @@ type Config struct {
 	Skipper func(c echo.Context) bool
 
 	// Render renders all refusals. The middleware calls it also for
-	// [reason.Canceled], when the client has left and reads no response. The
+	// reason.Canceled, when the client has left and reads no response. The
 	// middleware returns what Render returns: an error for echo's error handler,
 	// or nil if Render has written the response itself. Render must be safe for
 	// concurrent use. A response that Render writes itself needs the mark of its result
@@ -180,7 +180,7 @@ func (q request) Native() any { return q.c }
 // c.JSON, sends problem details (RFC 9457) of type urn:interlock:problem:<reason>
 // with fixed text and their own Content-Type, or the form of [core.Refusal.Profile].
 //
-// If the client has left ([reason.Canceled]), the error has code 499, and
+// If the client has left (reason.Canceled), the error has code 499, and
 // Problem marks the response as committed, so that nothing is written. Problem is
 // the default of Render in [Config]; a function for Render can call it.
 func Problem(c echo.Context, refusal *core.Refusal) error {

@@ -42,7 +42,7 @@ func handlerAndUUID(msg *message.Message) string {
 // Key says which messages are the same for [Idempotent]: those with the same key. The key
 // names the work and not only its object ("charge/order-7"): with one key for two
 // handlers, the second one gets the result of the first. A message with an empty key, or
-// with a key of more than 512 bytes, is refused ([reason.KeyMalformed]). Default:
+// with a key of more than 512 bytes, is refused (reason.KeyMalformed). Default:
 // the name of the handler in the router, escaped as a part of a path, a slash, and the UUID
 // of the message, or the key that it was sent with ([once.KeyOf]). A message outside of a router has no such name, and needs a Key.
 func Key(f func(msg *message.Message) string) Option {

@@ -86,4 +86,11 @@
 //
 // [idempotency.WaitReplay] wakes duplicates in the process of the first request at once.
 // In other processes they look once a second, or are woken by [Listen].
+//
+// [reason.OutcomeUnknown]: https://pkg.go.dev/github.com/interlock-go/interlock/core/reason#OutcomeUnknown
+// [reason.RolledBack]: https://pkg.go.dev/github.com/interlock-go/interlock/core/reason#RolledBack
+// [idempotency.Under]: https://pkg.go.dev/github.com/interlock-go/interlock/core/idempotency#Under
+// [idempotency.MarkEffect]: https://pkg.go.dev/github.com/interlock-go/interlock/core/idempotency#MarkEffect
+// [idempotency.HandOver]: https://pkg.go.dev/github.com/interlock-go/interlock/core/idempotency#HandOver
+// [idempotency.WaitReplay]: https://pkg.go.dev/github.com/interlock-go/interlock/core/idempotency#WaitReplay
 package pgstore

@@ -97,7 +97,7 @@ func Records(db *sql.DB) Option {
 }
 
 // Isolation sets the isolation level of the transactions of handlers; see the package's
-// documentation for what to expect above READ COMMITTED, also of [idempotency.MarkEffect].
+// documentation for what to expect above READ COMMITTED, also of idempotency.MarkEffect.
 // Default: the level of the database.
 func Isolation(level sql.IsolationLevel) Option {
 	return func(s *settings) { s.isolation = level }

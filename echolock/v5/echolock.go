@@ -53,7 +53,7 @@ type Config struct {
 	Skipper func(c *echo.Context) bool
 
 	// Render renders all refusals. The middleware calls it also for
-	// [reason.Canceled], when the client has left and reads no response. The
+	// reason.Canceled, when the client has left and reads no response. The
 	// middleware returns what Render returns: an error for echo's error handler,
 	// or nil if Render has written the response itself. Render must be safe for
 	// concurrent use. A response that Render writes itself needs the mark of its result
@@ -153,7 +153,7 @@ func (c Config) refuse(ec *echo.Context, refusal *core.Refusal, err error) error
 // decides on the answer. It has set Cache-Control on the response, and Retry-After, in
 // seconds, if [core.Refusal.Retryable] returns true.
 //
-// If the client has left ([reason.Canceled]), the error has status 499, and Problem marks
+// If the client has left (reason.Canceled), the error has status 499, and Problem marks
 // the response as committed, so that nothing is written. Problem is the default of Render
 // in [Config]; a function for Render can call it.
 func Problem(c *echo.Context, refusal *core.Refusal) error {

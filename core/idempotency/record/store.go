@@ -12,7 +12,7 @@ import (
 // nothing. The store's clock counts. All methods are safe for concurrent use.
 //
 // The store may repeat a request that failed on the way, within the Deadline of the
-// request. Errors match [driver.ErrUnavailable], [driver.ErrNotReady] or [ErrDamaged].
+// request. Errors match driver.ErrUnavailable, driver.ErrNotReady (package core/driver) or [ErrDamaged].
 // Package core/redisstore has the Store on Redis, which keeps locks as well. Package
 // core/idempotency/record/recordtest is this contract as a test suite.
 type Store interface {
