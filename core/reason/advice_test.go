@@ -10,7 +10,7 @@ import (
 
 // all are the reasons.
 var all = []reason.Reason{
-	reason.BadKey, reason.BodyTooLarge, reason.BodyIncomplete, reason.BodyTimeout, reason.Held, reason.Full, reason.QueueFull, reason.Superseded,
+	reason.BadKey, reason.BodyTooLarge, reason.BodyIncomplete, reason.BodyTimeout, reason.Held, reason.Full, reason.QueueFull, reason.Superseded, reason.HeldByCaller,
 	reason.StaleToken, reason.TokenMissing, reason.TokenMalformed,
 	reason.PrincipalLimit, reason.Deadline, reason.Canceled, reason.Unavailable, reason.NotReplicated, reason.KeyOccupied,
 	reason.Closing, reason.Lost, reason.MaxHold, reason.Misconfigured, reason.Internal, reason.KeyMissing, reason.KeyMalformed,

@@ -4,7 +4,8 @@
 package reason
 
 // Reason says why a request was refused. The strings are stable: clients see them
-// in urn:interlock:problem:<reason> and in the ErrorInfo of gRPC.
+// in urn:interlock:problem:<reason> and in the ErrorInfo of gRPC. The table of refusals in
+// docs/use.md has a row and an anchor for each.
 type Reason string
 
 // The reasons of a guard, with the HTTP status and the gRPC code that the adapters give them.

@@ -361,8 +361,8 @@ func lookup(base, from, target string) string {
 // A check that follows no link would look the same as links that are all right.
 func TestLinksAndAnchorsAreThoseOfGitHub(t *testing.T) {
 	text := "# A `title`, and more\n\n## Twice\n\n## Twice\n\n```sh\n# no heading [no](link)\n```\n\n" +
-		"[![badge](a.svg)](b.yml) and [two](c.md#twice-1), `[three](d.md)`, [`four`](<e f.md>)\n\n[five]: g.md\n"
-	if got, want := anchors(text), []string{"a-title-and-more", "twice", "twice-1"}; !slices.Equal(got, want) {
+		"[![badge](a.svg)](b.yml) and [two](c.md#twice-1), `[three](d.md)`, [`four`](<e f.md>)\n\n| <a id=\"row\"></a>row |\n\n[five]: g.md\n"
+	if got, want := anchors(text), []string{"a-title-and-more", "twice", "twice-1", "row"}; !slices.Equal(got, want) {
 		t.Errorf("anchors %q, want %q", got, want)
 	}
 	if got, want := targets(text), []string{"a.svg", "b.yml", "c.md#twice-1", "e f.md", "g.md"}; !slices.Equal(got, want) {
@@ -384,6 +384,7 @@ var (
 	linkEnd   = regexp.MustCompile(`\]\((?:<([^>\n]+)>|([^)\s]+))\)`)
 	reference = regexp.MustCompile(`^\[[^\]]+\]: +(\S+)`)
 	heading   = regexp.MustCompile(`^#{1,6} +(.*)`)
+	anchorSet = regexp.MustCompile(`<a id="([^"]+)"></a>`)
 	linkText  = regexp.MustCompile(`!?\[([^\]]*)\]\([^)]*\)`)
 	dropped   = regexp.MustCompile(`[^\p{L}\p{N}\p{M} _-]`)
 )
@@ -402,10 +403,14 @@ func targets(text string) (found []string) {
 	return found
 }
 
-// anchors returns the anchors that GitHub gives to the headings of a Markdown text.
+// anchors returns the anchors that GitHub gives to the headings of a Markdown text, and those
+// that the text sets.
 func anchors(text string) (found []string) {
 	times := map[string]int{}
 	for _, line := range prose(text) {
+		if set := anchorSet.FindStringSubmatch(line); set != nil {
+			found = append(found, set[1])
+		}
 		m := heading.FindStringSubmatch(line)
 		if m == nil {
 			continue
