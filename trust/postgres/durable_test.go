@@ -13,8 +13,8 @@ import (
 	"github.com/interlock-go/interlock/trust/internal/pgtest"
 )
 
-// claimed claims a record.
-func claimed(t *testing.T, s *pgstore.Store, token string, transactional bool) {
+// claimedBy claims a record.
+func claimedBy(t *testing.T, s *pgstore.Store, token string, transactional bool) {
 	t.Helper()
 	rep, err := s.Claim(t.Context(), record.ClaimRequest{
 		ID: "r", Token: token, Lease: time.Hour, Retention: 2 * time.Hour, Transactional: transactional,
@@ -28,7 +28,7 @@ func claimed(t *testing.T, s *pgstore.Store, token string, transactional bool) {
 // lapse ends the lease of the record.
 func lapse(t *testing.T, s *pgstore.Store, server *pgtest.Server) {
 	t.Helper()
-	claimed(t, s, "first", false)
+	claimedBy(t, s, "first", false)
 	execute(t, server.Open(t), "UPDATE interlock_record SET lease_until = clock_timestamp() - interval '1 second'")
 }
 
@@ -66,24 +66,24 @@ func TestWhatWasAnsweredSurvivesACrashWithSynchronousCommitOff(t *testing.T) {
 		kept   string // of the record r
 	}{
 		"a claim": {
-			act: func(t *testing.T, s *pgstore.Store) { claimed(t, s, "first", false) }, kept: "token = 'first'",
+			act: func(t *testing.T, s *pgstore.Store) { claimedBy(t, s, "first", false) }, kept: "token = 'first'",
 		},
 		"a claim that takes over": {
 			before: func(t *testing.T, s *pgstore.Store) { lapse(t, s, server) },
-			act:    func(t *testing.T, s *pgstore.Store) { claimed(t, s, "second", false) }, kept: "token = 'second' AND generation = 2",
+			act:    func(t *testing.T, s *pgstore.Store) { claimedBy(t, s, "second", false) }, kept: "token = 'second' AND generation = 2",
 		},
 		"a transactional claim that was claimed before": {
 			act: func(t *testing.T, s *pgstore.Store) {
-				claimed(t, s, "first", true)
-				claimed(t, s, "first", false)
+				claimedBy(t, s, "first", true)
+				claimedBy(t, s, "first", false)
 			}, kept: "token = 'first'",
 		},
 		"a mark": {
-			before: func(t *testing.T, s *pgstore.Store) { claimed(t, s, "first", true) },
+			before: func(t *testing.T, s *pgstore.Store) { claimedBy(t, s, "first", true) },
 			act:    func(t *testing.T, s *pgstore.Store) { marked(t, s, false) }, kept: "marked",
 		},
 		"a renewal": {
-			before: func(t *testing.T, s *pgstore.Store) { claimed(t, s, "first", false) },
+			before: func(t *testing.T, s *pgstore.Store) { claimedBy(t, s, "first", false) },
 			act: func(t *testing.T, s *pgstore.Store) {
 				s.Extend(t.Context(), []record.Extension{{ID: "r", Token: "first", Lease: 9 * time.Hour, Retention: 9 * time.Hour}}, func(_ int, err error) {
 					if err != nil {
@@ -93,22 +93,22 @@ func TestWhatWasAnsweredSurvivesACrashWithSynchronousCommitOff(t *testing.T) {
 			}, kept: "lease_until > clock_timestamp() + interval '8 hours'",
 		},
 		"an answer": {
-			before: func(t *testing.T, s *pgstore.Store) { claimed(t, s, "first", false) },
+			before: func(t *testing.T, s *pgstore.Store) { claimedBy(t, s, "first", false) },
 			act:    func(t *testing.T, s *pgstore.Store) { stored(t, s, false) }, kept: "state = 'd'",
 		},
 		"an answer without its claim": {
 			act: func(t *testing.T, s *pgstore.Store) { stored(t, s, false) }, kept: "state = 'd'",
 		},
 		"a ticket": {
-			before: func(t *testing.T, s *pgstore.Store) { claimed(t, s, "first", false) },
+			before: func(t *testing.T, s *pgstore.Store) { claimedBy(t, s, "first", false) },
 			act:    func(t *testing.T, s *pgstore.Store) { marked(t, s, true) }, kept: "ticket = 'first'",
 		},
 		"an interim answer": {
-			before: func(t *testing.T, s *pgstore.Store) { claimed(t, s, "first", false); marked(t, s, true) },
+			before: func(t *testing.T, s *pgstore.Store) { claimedBy(t, s, "first", false); marked(t, s, true) },
 			act:    func(t *testing.T, s *pgstore.Store) { stored(t, s, true) }, kept: "response IS NOT NULL",
 		},
 		"a claim with a ticket": {
-			before: func(t *testing.T, s *pgstore.Store) { claimed(t, s, "first", false); marked(t, s, true) },
+			before: func(t *testing.T, s *pgstore.Store) { claimedBy(t, s, "first", false); marked(t, s, true) },
 			act: func(t *testing.T, s *pgstore.Store) {
 				rep, err := s.Claim(t.Context(), record.ClaimRequest{
 					ID: "r", Token: "job", Ticket: "first", Lease: time.Hour, Retention: 2 * time.Hour, Deadline: soon(t), Late: func(record.ClaimReply, error) {},
@@ -139,7 +139,7 @@ func TestWhatWasAnsweredSurvivesACrashWithSynchronousCommitOff(t *testing.T) {
 			}, kept: "state = 'd' AND (SELECT count(*) FROM ledger) = 1",
 		},
 		"a lock and a permit": {
-			before: func(t *testing.T, s *pgstore.Store) { claimed(t, s, "first", false) },
+			before: func(t *testing.T, s *pgstore.Store) { claimedBy(t, s, "first", false) },
 			act: func(t *testing.T, s *pgstore.Store) {
 				for key, kind := range map[string]driver.Kind{"lock": driver.Exclusive, "shared": driver.Shared} {
 					rep, err := s.Acquire(t.Context(), driver.AcquireRequest{
