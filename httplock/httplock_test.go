@@ -114,6 +114,39 @@ func TestWrappingARouterFromOutsideIs500AndSaysWhatToDo(t *testing.T) {
 	}
 }
 
+// An access log names routes. A middleware between it and the router has a copy of the request, and so has
+// the router.
+func TestMiddlewareInFrontSeesTheRouteOfARouterBehind(t *testing.T) {
+	locker := adaptertest.Locker(t)
+	mux := http.NewServeMux()
+	mux.HandleFunc("POST /accounts/{id}/debit", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusCreated) })
+	mux.HandleFunc("POST /accounts/{id}/broken", func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) })
+	for name, behind := range map[string]http.Handler{
+		"nothing":     mux,
+		"Guard":       httplock.Guard(core.Serialize(locker, "all"))(mux),
+		"Idempotent":  httplock.Idempotent(adaptertest.Engine(t))(mux),
+		"MeasureBody": httplock.MeasureBody(mux),
+		"all":         httplock.MeasureBody(httplock.Idempotent(adaptertest.Engine(t))(httplock.Guard(core.Serialize(locker, "all"))(mux))),
+	} {
+		for _, end := range []string{"debit", "broken"} {
+			pattern, id := "", ""
+			h := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				defer func() {
+					_ = recover() // as an access log writes its line in any case
+					pattern, id = r.Pattern, r.PathValue("id")
+				}()
+				behind.ServeHTTP(w, r)
+			})
+			r := httptest.NewRequestWithContext(t.Context(), "POST", "/accounts/7/"+end, nil)
+			r.Header.Set("Idempotency-Key", name+end)
+			h.ServeHTTP(httptest.NewRecorder(), r)
+			if want := "POST /accounts/{id}/" + end; pattern != want || id != "7" {
+				t.Errorf("behind %s the route is %q with the id %q; expected is %q with 7", name, pattern, id, want)
+			}
+		}
+	}
+}
+
 func TestRuleWithoutParametersWorksWithoutARouter(t *testing.T) {
 	locker := adaptertest.Locker(t)
 	guard := core.Serialize(locker, "host/{header.Host}/tenant/{header.x-tenant}/{query.q}")

@@ -4,6 +4,7 @@
 package httpx
 
 import (
+	"iter"
 	"net/http"
 	"net/url"
 	"strings"
@@ -43,14 +44,44 @@ func (q Request) ReadsOnly() bool {
 // Native returns the *http.Request.
 func (q Request) Native() any { return q.Request }
 
-// HandBack returns the multipart form that a handler parsed to the original
-// request. The handler ran on a copy with the lease's context, and the server must
-// know the form. The server removes the temporary files of the requests it made,
-// not of their copies. Everything else of the original is as it was, for the
-// middleware in front.
+// HandBack returns to the original request what was noted on the copy with the lease's context, on which
+// the handler ran. The server must know the multipart form that the handler parsed: it removes the
+// temporary files of the requests it made, not of their copies. Middleware in front, such as an access log, must
+// know the route that a router behind has matched, as it would without the copy: the pattern, and the
+// path values that the pattern names. Everything else of the original is as it was.
 func HandBack(original, derived *http.Request) {
 	if derived.MultipartForm != nil {
 		original.MultipartForm = derived.MultipartForm
+	}
+	if derived.Pattern == "" || derived.Pattern == original.Pattern {
+		return // no router has matched the copy
+	}
+	original.Pattern = derived.Pattern
+	for name := range names(derived.Pattern) {
+		if v := derived.PathValue(name); v != original.PathValue(name) {
+			original.SetPathValue(name, v)
+		}
+	}
+}
+
+// names are the names of the path values of a route pattern of http.ServeMux or chi. A regexp of chi may give
+// other texts, too, which are no names.
+func names(pattern string) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for rest := pattern; ; {
+			_, after, found := strings.Cut(rest, "{")
+			end := strings.IndexAny(after, ":}")
+			if !found || end < 0 {
+				break
+			}
+			if !yield(strings.TrimSuffix(after[:end], "...")) {
+				return
+			}
+			rest = after
+		}
+		if strings.HasSuffix(pattern, "*") {
+			yield("*") // the remaining path in chi
+		}
 	}
 }
 

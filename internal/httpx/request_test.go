@@ -32,6 +32,44 @@ func TestPatternNamesItsParametersAndNoRemainingPath(t *testing.T) {
 	}
 }
 
+// A router behind a middleware notes the route on the request that it gets, for an access log in front.
+func TestTheRouteIsHandedBack(t *testing.T) {
+	route := func(r *http.Request, pattern string, values ...string) *http.Request {
+		r.Pattern = pattern
+		for i := 0; i < len(values); i += 2 {
+			r.SetPathValue(values[i], values[i+1])
+		}
+		return r
+	}
+	for name, c := range map[string]struct {
+		before, after string // patterns
+		noted         []string
+		pattern       string
+		want          map[string]string
+	}{
+		"ServeMux":          {"", "POST /a/{id}/{rest...}", []string{"id", "7", "rest", "b/c"}, "POST /a/{id}/{rest...}", map[string]string{"id": "7", "rest": "b/c", "front": "f"}},
+		"chi":               {"", "/a/{id:[0-9]{1,3}}/*", []string{"id", "7", "*", "b/c"}, "/a/{id:[0-9]{1,3}}/*", map[string]string{"id": "7", "*": "b/c"}},
+		"a router in front": {"/{front}/", "/a/{front}", []string{"front", "g"}, "/a/{front}", map[string]string{"front": "g"}},
+		"an empty value":    {"/{front}/", "/a/{front...}", []string{"front", ""}, "/a/{front...}", map[string]string{"front": ""}},
+		"the end of a path": {"", "/a/{$}", nil, "/a/{$}", map[string]string{"$": "", "front": "f"}},
+		"a broken pattern":  {"", "/a/{id", nil, "/a/{id", map[string]string{"front": "f"}},
+		"no router":         {"/{front}/", "/{front}/", nil, "/{front}/", map[string]string{"front": "f"}},
+		"another request":   {"/{front}/", "", nil, "/{front}/", map[string]string{"front": "f"}},
+	} {
+		original := route(httptest.NewRequestWithContext(t.Context(), "POST", "/a/7/b/c", nil), c.before, "front", "f")
+		derived := route(original.Clone(t.Context()), c.after, c.noted...)
+		httpx.HandBack(original, derived)
+		if original.Pattern != c.pattern {
+			t.Errorf("%s: the pattern is %q; expected is %q", name, original.Pattern, c.pattern)
+		}
+		for value, want := range c.want {
+			if got := original.PathValue(value); got != want {
+				t.Errorf("%s: the path value %q is %q; expected is %q", name, value, got, want)
+			}
+		}
+	}
+}
+
 func TestBodyIsReadWithinItsLimitAndPutBack(t *testing.T) {
 	broken := errors.New("broken")
 	for name, c := range map[string]struct {
