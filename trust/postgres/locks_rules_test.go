@@ -38,13 +38,16 @@ type rulesWorld struct {
 	owners  int
 	holders []driver.AcquireRequest // granted lately, or asked for
 	before  []call
+	notes   keystate.Notes
 }
 
 // call is a request, to the store and to the rules.
 type call struct {
 	what  string
 	store func(ctx context.Context, s *pgstore.Store) verdict
-	rules func(r *keystate.Record, now time.Time) verdict
+	rules func(r *keystate.Record, now time.Time) (verdict, keystate.Notices, error)
+	owner string // about whom there may be a note
+	moves bool
 }
 
 // verdict is the answer to a request.
@@ -58,13 +61,16 @@ func answer(rep driver.Reply, contended bool, err error) verdict {
 	holders := strings.Split(rep.Holder, ",")
 	slices.Sort(holders)
 	rep.Holder, rep.Sent, rep.Ambiguous = strings.Join(holders, ","), time.Time{}, false
-	a := verdict{rep: rep, contended: contended}
-	for _, is := range []error{driver.ErrPassedOn, driver.ErrTakenOver, driver.ErrDeleted, err} {
-		if err != nil && errors.Is(err, is) && a.err == "" {
-			a.err = is.Error()
+	return verdict{rep, contended, name(err)}
+}
+
+func name(err error) string {
+	for _, is := range []error{driver.ErrPassedOn, driver.ErrRevoked, driver.ErrTakenOver, driver.ErrDeleted, err} {
+		if err != nil && errors.Is(err, is) {
+			return is.Error()
 		}
 	}
-	return a
+	return ""
 }
 
 func (w *rulesWorld) once(in int) bool { return w.rand.IntN(in) == 0 }
@@ -119,6 +125,9 @@ func (w *rulesWorld) request() call {
 	if w.once(3) {
 		release.Waiter = req.Waiter
 	}
+	if w.once(6) {
+		release.Revoked = time.Duration(w.rand.IntN(50)) * time.Millisecond
+	}
 	return releases(release)
 }
 
@@ -137,48 +146,46 @@ func (w *rulesWorld) acquires(req driver.AcquireRequest) call {
 		}
 		rep, err := ask(ctx, req)
 		return answer(rep, false, err)
-	}, func(r *keystate.Record, now time.Time) verdict {
+	}, func(r *keystate.Record, now time.Time) (_ verdict, n keystate.Notices, err error) {
 		var rep driver.Reply
-		var err error
 		switch {
 		case req.From != "":
-			rep, _, err = r.Move(req, now)
+			rep, n, err = r.Move(req, now)
 		case stands:
-			rep, _ = r.Stand(req, now)
+			rep, n = r.Stand(req, now)
 		default:
-			rep, _ = r.Acquire(req, now)
+			rep, n = r.Acquire(req, now)
 		}
-		return answer(rep, false, err)
-	}}
+		return answer(rep, false, nil), n, err
+	}, req.From, true}
 }
 
 func renews(req driver.Renewal) call {
 	return call{fmt.Sprintf("renews %+v", req), func(ctx context.Context, s *pgstore.Store) (a verdict) {
 		s.Renew(ctx, []driver.Renewal{req}, func(_ int, contended bool, err error) { a = answer(driver.Reply{}, contended, err) })
 		return a
-	}, func(r *keystate.Record, now time.Time) verdict {
+	}, func(r *keystate.Record, now time.Time) (verdict, keystate.Notices, error) {
 		contended, err := r.Renew(req, now)
-		return answer(driver.Reply{}, contended, err)
-	}}
+		return answer(driver.Reply{}, contended, nil), keystate.Notices{}, err
+	}, req.Owner, false}
 }
 
 func releases(req driver.ReleaseRequest) call {
 	return call{fmt.Sprintf("releases %+v", req), func(ctx context.Context, s *pgstore.Store) verdict {
 		waiting, err := s.Release(ctx, req)
 		return answer(driver.Reply{Note: string(waiting)}, false, err)
-	}, func(r *keystate.Record, now time.Time) verdict {
-		waiting, _, err := r.Release(req, func(string) bool { return false }, now)
-		return answer(driver.Reply{Note: string(waiting)}, false, err)
-	}}
+	}, func(r *keystate.Record, now time.Time) (verdict, keystate.Notices, error) {
+		waiting, n, err := r.Release(req, func(string) bool { return false }, now)
+		return answer(driver.Reply{Note: string(waiting)}, false, nil), n, err
+	}, req.Owner, false}
 }
 
 func declines(key, waiter string) call {
 	return call{"declines " + waiter, func(ctx context.Context, s *pgstore.Store) verdict {
 		return answer(driver.Reply{}, false, s.Decline(ctx, key, waiter))
-	}, func(r *keystate.Record, now time.Time) verdict {
-		r.Decline(waiter, now)
-		return verdict{}
-	}}
+	}, func(r *keystate.Record, now time.Time) (verdict, keystate.Notices, error) {
+		return verdict{}, r.Decline(waiter, now), nil
+	}, "", false}
 }
 
 // found is a row as it was at an instant of the server.
@@ -224,7 +231,7 @@ func (w *rulesWorld) step(ctx context.Context, seen *changes) (compared bool, er
 	seen.add(a, b)
 	var why error
 	for _, now := range instants(a.at, b.at, got) {
-		if err := c.differs(a, b, got, now); err == nil {
+		if err := w.differs(c, a, b, got, now); err == nil {
 			return true, nil
 		} else if why == nil {
 			why = err
@@ -247,7 +254,7 @@ func instants(a, b time.Time, got verdict) (all []time.Time) {
 }
 
 // differs says where the rules, at an instant, differ from the answer and the row of the store.
-func (c call) differs(a, b found, got verdict, now time.Time) error {
+func (w *rulesWorld) differs(c call, a, b found, got verdict, now time.Time) error {
 	r, err := a.record()
 	if err != nil {
 		return err
@@ -255,7 +262,12 @@ func (c call) differs(a, b found, got verdict, now time.Time) error {
 	later := r.Clone()
 	later.At(b.at)
 	lapsed := a.text == "" && (a.Waiting != "" && later.Waiting() == "" || a.Owner != "" && !a.Ends.After(b.at))
-	want := c.rules(r, now)
+	want, notices, err := c.rules(r, now)
+	for _, off := range []time.Duration{0, -2 * rulesStall, 2 * rulesStall} { // of the end of a note
+		if want.err = name(w.notes.Explain(err, w.key, c.owner, c.moves, now.Add(off))); want.err == got.err {
+			break
+		}
+	}
 	if !got.rep.Granted {
 		got.rep.Token, want.rep.Token = 0, 0 // it is of use for offers alone
 	}
@@ -305,6 +317,7 @@ func (c call) differs(a, b found, got verdict, now time.Time) error {
 	if !alike(has, wants) {
 		return fmt.Errorf("the record is %v; want %v", has, wants)
 	}
+	w.notes.Note(w.key, c.owner, notices, now)
 	return nil
 }
 
@@ -361,7 +374,7 @@ func TestTheStoreKeepsTheRulesOfLocks(t *testing.T) {
 				w := &rulesWorld{
 					store: store, db: db, key: fmt.Sprint("k", i, "/", life), rand: worlds, writers: []int{2, 8, 9, 10}[worlds.IntN(4)],
 				}
-				for range 50 {
+				for n := 0; n < 50; n++ {
 					switch compared, err := w.step(t.Context(), &seen); {
 					case err != nil:
 						t.Errorf("seed %d: %v", seed, err)
@@ -371,6 +384,7 @@ func TestTheStoreKeepsTheRulesOfLocks(t *testing.T) {
 						calls.Add(1)
 					default:
 						slow.Add(1)
+						n = 50 // it is not known what was noted
 					}
 				}
 			}

@@ -56,7 +56,7 @@ WITH conf AS MATERIALIZED (
 	FROM unnest($11::bytea[], $12::bigint[], $13::bigint[], $14::bigint[]) AS n (key, why, i, ends)
 	WHERE n.i IN (SELECT i FROM changed UNION ALL SELECT r.i FROM added a JOIN req r ON r.key = a.key)
 	ORDER BY n.key
-	ON CONFLICT (key) DO NOTHING
+	ON CONFLICT (key) DO UPDATE SET token = EXCLUDED.token, lease_until = EXCLUDED.lease_until
 )
 SELECT c.i, coalesce((extract(epoch FROM c.called_at) * 1000000)::bigint, 0) AS called FROM changed c
 UNION ALL
