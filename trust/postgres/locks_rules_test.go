@@ -118,7 +118,7 @@ func (w *rulesWorld) request() call {
 		return declines(w.key, req.Waiter.ID())
 	case 10:
 		req.From, req.Kind, req.AtMost, req.Waiter, req.Line, req.Order = h.Owner, h.Kind, h.AtMost, "", 0, 0
-		req.Noted = time.Duration(w.rand.IntN(50)) * time.Millisecond
+		req.Noted = []time.Duration{0, time.Millisecond, 50 * time.Millisecond, time.Minute}[w.rand.IntN(4)]
 		return w.acquires(req)
 	}
 	release := driver.ReleaseRequest{Key: w.key, Owner: h.Owner, Kind: h.Kind, AtMost: h.AtMost}
@@ -126,7 +126,7 @@ func (w *rulesWorld) request() call {
 		release.Waiter = req.Waiter
 	}
 	if w.once(6) {
-		release.Revoked = time.Duration(w.rand.IntN(50)) * time.Millisecond
+		release.Revoked = []time.Duration{time.Millisecond, time.Minute}[w.rand.IntN(2)]
 	}
 	return releases(release)
 }
