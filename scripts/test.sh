@@ -8,6 +8,7 @@
 #   scripts/test.sh long                   the long lane: those and all others, without
 #                                          the race detector
 #   scripts/test.sh -run=TestLock ./core   arguments go to go test: some of the full lane
+#   MODULE=core/quorum scripts/test.sh .   some of a nested module
 #   RACE=0 scripts/test.sh                 without the race detector
 #
 # The full lane needs redis-server (or valkey-server), PostgreSQL and a C compiler for the
@@ -173,6 +174,7 @@ fi
 set -- -tags=$tags -vet=off -timeout=$timeout "$@"
 
 if [ -z "$all" ]; then
+	cd "${MODULE:-.}"
 	say "go test $race $*"
 	exec go test $race "$@"
 fi
@@ -188,7 +190,7 @@ go test $race "$@" $(go list -tags=$tags ./... | grep -vxF "$checks")
 go test "$@" $checks
 # bench and the examples that are modules compile many dependencies, and are no part of what
 # users import; tools is the linter's module and has no tests.
-for mod in */go.mod cmd/*/go.mod examples/*/go.mod trust/*/go.mod; do
+for mod in core/*/go.mod */go.mod cmd/*/go.mod examples/*/go.mod trust/*/go.mod; do
 	dir=${mod%/go.mod}
 	case $dir in
 	tools | '*' | 'cmd/*' | 'examples/*' | 'trust/*') continue ;;

@@ -76,6 +76,7 @@ require (
 	github.com/google/uuid v1.6.0 // indirect
 	github.com/gorilla/mux v1.8.1 // indirect
 	github.com/grafana/regexp v0.0.0-20250905093917-f7b3be9d1853 // indirect
+	github.com/interlock-go/interlock/core/quorum v0.0.0
 	github.com/jackc/pgpassfile v1.0.0 // indirect
 	github.com/jackc/pgservicefile v0.0.0-20240606120523-5a60cdf6a761 // indirect
 	github.com/jackc/puddle/v2 v2.2.3 // indirect
@@ -146,3 +147,5 @@ tool github.com/interlock-go/interlock/examples/payments
 // Nothing here is built with it: it is what redsync's own tests import, which
 // go mod tidy reads, and its newer versions are not to be had everywhere.
 replace github.com/redis/rueidis/rueidiscompat => github.com/redis/rueidis/rueidiscompat v1.0.69
+
+replace github.com/interlock-go/interlock/core/quorum => ../core/quorum

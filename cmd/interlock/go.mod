@@ -4,6 +4,7 @@ go 1.26.0
 
 replace (
 	github.com/interlock-go/interlock => ../../
+	github.com/interlock-go/interlock/core/casstore => ../../core/casstore
 	github.com/interlock-go/interlock/etcdstore => ../../etcdstore
 	github.com/interlock-go/interlock/pgxstore => ../../pgxstore
 	github.com/interlock-go/interlock/zkstore => ../../zkstore
@@ -12,6 +13,7 @@ replace (
 require (
 	github.com/go-zookeeper/zk v1.0.4 // as in zkstore
 	github.com/interlock-go/interlock v0.0.0
+	github.com/interlock-go/interlock/core/casstore v0.0.0
 	github.com/interlock-go/interlock/etcdstore v0.0.0
 	github.com/interlock-go/interlock/pgxstore v0.0.0
 	github.com/interlock-go/interlock/zkstore v0.0.0

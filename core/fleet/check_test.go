@@ -20,48 +20,10 @@ import (
 	"github.com/interlock-go/interlock/internal/redistest"
 )
 
-// documented returns the rules of docs/operations.md: the rights for a lock, and the
-// rights in some rows of the table below.
-func documented(t testing.TB, rows ...string) (rules []string) {
-	t.Helper()
-	text, err := os.ReadFile("../../docs/operations.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, after, _ := strings.Cut(string(text), "ACL SETUSER interlock on ")
-	line, table, _ := strings.Cut(after, "\n")
-	rules = strings.Fields(line)
-	if len(rows) > 0 && rows[0] == "" { // these alone
-		rules, rows = nil, rows[1:]
-	}
-	for _, row := range rows {
-		_, cells, ok := strings.Cut(table, "| "+row+" | ")
-		if !ok {
-			t.Fatalf("docs/operations.md has no row %q", row)
-		}
-		cells, _, _ = strings.Cut(cells, "\n")
-		for _, f := range strings.Fields(strings.NewReplacer("`", " ", `\|`, "|").Replace(cells)) {
-			if strings.HasPrefix(f, "+") {
-				rules = append(rules, f)
-			}
-		}
-	}
-	return rules
-}
-
-// setUser makes a user with rules.
-func setUser(ctx context.Context, rdb *redis.Client, name string, rules []string) error {
-	args := []any{"ACL", "SETUSER", name, "reset", "on", ">password"}
-	for _, r := range rules {
-		args = append(args, r)
-	}
-	return rdb.Do(ctx, args...).Err()
-}
-
 // user makes a user of a server and returns a client of that user.
 func user(t *testing.T, srv *redistest.Server, rules ...string) *redis.Client {
 	t.Helper()
-	wantErr(t, setUser(t.Context(), srv.Client(t), "tested", rules), nil)
+	wantErr(t, redistest.SetUser(t.Context(), srv.Client(t), "tested", rules...), nil)
 	return srv.Client(t, func(o *redis.Options) {
 		o.Username, o.Password, o.DisableIdentity = "tested", "password", true
 	})
@@ -75,7 +37,7 @@ func TestTheRightToReadIsEnoughToRead(t *testing.T) {
 	w := worldOf(t, srv.Client(t), "interlock")
 	lease := w.lock(w.process(), "k")
 	w.lock(w.process(), "places", core.Shared())
-	f := w.fleetOf(user(t, srv, append(documented(t, "", reading), "%R~interlock:*")...))
+	f := w.fleetOf(user(t, srv, append(redistest.RightsFor(t, reading), "%R~interlock:*")...))
 	w.eventually(f, "k", func(l fleet.Lock) bool { return l.Held == 1 && l.Holders[0].Locker.Listed })
 	if all := w.list(f, "*"); len(all) != 2 {
 		t.Errorf("%v", all)
@@ -100,7 +62,7 @@ func TestAUserThatMayNotAskForRightsTries(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t)
 	w := worldOf(t, srv.Client(t), "interlock")
-	all := documented(t, "shared locks and permits", "`Store.Check`")
+	all := redistest.Rights(t, "shared locks and permits", "`Store.Check`")
 	all = slices.DeleteFunc(all, func(r string) bool { return r == "on" || r[0] == '>' })
 	check := func(rules []string) fleet.Report {
 		r := w.check(w.fleetOf(user(t, srv, rules...)), "")

@@ -345,7 +345,9 @@ func (w *world) testRights() {
 	w.prefix = "interlock" // of the documents
 	f := w.fleet()
 	ask := func(rules []string) (missing []string) {
-		wantErr(w.t, w.each(w.t.Context(), func(ctx context.Context, node *redis.Client) error { return setUser(ctx, node, "service", rules) }), nil)
+		wantErr(w.t, w.each(w.t.Context(), func(ctx context.Context, node *redis.Client) error {
+			return redistest.SetUser(ctx, node, "service", rules...)
+		}), nil)
 		r := w.check(f, "service")
 		if r.User != "service" || r.Tried {
 			w.t.Fatalf("%+v", r)
@@ -355,7 +357,7 @@ func (w *world) testRights() {
 		}
 		return missing
 	}
-	all := documented(w.t, "idempotency records (`core/idempotency`)", "shared locks and permits", "`Store.Check`", "Cluster")
+	all := redistest.Rights(w.t, "idempotency records (`core/idempotency`)", "shared locks and permits", "`Store.Check`", "Cluster")
 	if missing := ask(all); len(missing) > 0 {
 		w.t.Errorf("the documented rights are not enough: %q", missing)
 	}

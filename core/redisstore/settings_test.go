@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"strings"
 	"testing"
 	"time"
@@ -87,59 +86,12 @@ func TestCheckThatCannotLookSaysSo(t *testing.T) {
 	wantErr(t, err, core.ErrUnavailable)
 }
 
-// rule is the ACL rule of docs/operations.md, as arguments.
-func rule(t testing.TB) (args []any) {
-	t.Helper()
-	_, rest, found := strings.Cut(operations(t), "\nACL SETUSER")
-	line, _, _ := strings.Cut(rest, "\n")
-	if !found {
-		t.Fatal("docs/operations.md has no ACL rule")
-	}
-	args = []any{"ACL", "SETUSER"}
-	for _, f := range strings.Fields(line) {
-		args = append(args, f)
-	}
-	return args
-}
-
-func operations(t testing.TB) string {
-	t.Helper()
-	text, err := os.ReadFile("../../docs/operations.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(text)
-}
-
-// alsoFor are the rights that docs/operations.md adds for something.
-func alsoFor(t testing.TB, what string) (rights []any) {
-	t.Helper()
-	_, table, _ := strings.Cut(operations(t), "| for | also |")
-	for line := range strings.Lines(table) {
-		// A pipe inside a cell is escaped.
-		cells := strings.Split(strings.ReplaceAll(line, `\|`, "\x00"), "|")
-		if len(cells) != 4 || !strings.Contains(cells[1], what) {
-			continue
-		}
-		for _, f := range strings.Fields(strings.ReplaceAll(cells[2], "`", " ")) {
-			if strings.HasPrefix(f, "+") {
-				rights = append(rights, strings.ReplaceAll(f, "\x00", "|"))
-			}
-		}
-		return rights
-	}
-	t.Fatalf("docs/operations.md has no rights for %s", what)
-	return nil
-}
-
 // user makes the user of the documents, with the rights of some rows of the table.
 func (w *world) user(rows ...string) {
 	w.t.Helper()
-	args := rule(w.t)
-	for _, row := range rows {
-		args = append(args, alsoFor(w.t, row)...)
+	if err := redistest.SetUser(w.t.Context(), w.Client(w.t), "interlock", redistest.Rights(w.t, rows...)...); err != nil {
+		w.t.Fatal(err)
 	}
-	w.tell(args...)
 }
 
 // tell sends a command.
@@ -152,19 +104,6 @@ func (w *world) tell(cmd ...any) {
 
 // restricted makes the user of a client the user of the documents.
 func restricted(o *redis.Options) { o.Username, o.Password = "interlock", "password" }
-
-// denials are what a server has refused.
-func (w *world) denials() (denied []string) {
-	w.t.Helper()
-	entries, err := w.rdb.Do(w.t.Context(), "ACL", "LOG").Slice()
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	for _, e := range entries {
-		denied = append(denied, fmt.Sprint(e))
-	}
-	return denied
-}
 
 func TestTheDocumentedRightsAreEnough(t *testing.T) {
 	t.Parallel()
@@ -191,7 +130,7 @@ func TestTheDocumentedRightsAreEnough(t *testing.T) {
 					w.live([]step{st}, nil)
 				}
 			}
-			if denied := w.denials(); len(denied) != 0 {
+			if denied := w.Denials(w.t); len(denied) != 0 {
 				t.Errorf("refused by the server:\n%s", strings.Join(denied, "\n"))
 			}
 		})
@@ -272,7 +211,7 @@ func TestWhatMayNotBeAnnouncedIsDone(t *testing.T) {
 		}
 	}
 	w.gone()
-	if denied := w.denials(); len(denied) < 4 {
+	if denied := w.Denials(w.t); len(denied) < 4 {
 		t.Errorf("the server has refused %q only", denied)
 	}
 }

@@ -15,7 +15,6 @@ import (
 	"github.com/interlock-go/interlock/core/driver/drivertest"
 	"github.com/interlock-go/interlock/core/idempotency/record"
 	"github.com/interlock-go/interlock/core/idempotency/record/recordtest"
-	"github.com/interlock-go/interlock/core/quorum"
 	"github.com/interlock-go/interlock/core/redisstore"
 	"github.com/interlock-go/interlock/internal/redistest"
 )
@@ -121,33 +120,12 @@ func TestTheDocumentedRightsAreEnoughOnEachTopology(t *testing.T) {
 			w.live(w.life(s, set.Client(t), "moved"), nil)
 			return all
 		},
-		"quorum": func(t *testing.T) []*world {
-			all := users(t, redistest.Independent(t, 3), "core/quorum")
-			var nodes []redis.UniversalClient
-			for _, w := range all {
-				w.Vouch(t, "interlock", time.Hour)
-				nodes = append(nodes, w.Client(t, restricted))
-			}
-			s, err := quorum.New(nodes, quorum.NodeTimeout(all[0].Patience()), quorum.MaxTTL(time.Hour))
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(func() { _ = s.Close() })
-			rep, err := s.Acquire(t.Context(), all[0].held("k", "a:1"))
-			if err != nil || !rep.Granted {
-				t.Fatal(rep, err)
-			}
-			s.Renew(t.Context(), []driver.Renewal{{Key: "k", Owner: "a:1", TTL: time.Hour}}, func(_ int, _ bool, err error) { wantErr(t, err, nil) })
-			_, err = s.Release(t.Context(), driver.ReleaseRequest{Key: "k", Owner: "a:1", Token: rep.Token, TTL: time.Hour, Deadline: all[0].deadline()})
-			wantErr(t, err, nil)
-			return all
-		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			var denied []string
 			for _, w := range run(t) {
-				denied = append(denied, w.denials()...)
+				denied = append(denied, w.Denials(w.t)...)
 			}
 			if len(denied) != 0 {
 				t.Errorf("refused by a server:\n%s", strings.Join(denied, "\n"))

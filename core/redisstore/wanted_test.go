@@ -57,7 +57,7 @@ func TestRedisNotifiesAHolderThatAnotherProcessWaits(t *testing.T) {
 				w.release(lease)
 				leave()
 			}
-			if denied := w.denials(); len(denied) != 0 {
+			if denied := w.Denials(w.t); len(denied) != 0 {
 				t.Errorf("refused by the server:\n%s", strings.Join(denied, "\n"))
 			}
 		})
@@ -183,7 +183,7 @@ func TestALockThatIsNotKeptIsNotOffered(t *testing.T) {
 					t.Errorf("told %+v", o)
 				}
 			case <-time.After(w.Patience()):
-				t.Errorf("nothing is told; refused by the server: %q", w.denials())
+				t.Errorf("nothing is told; refused by the server: %q", w.Denials(w.t))
 			}
 		})
 	}

@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -25,8 +26,9 @@ import (
 // counts are the sizes of the module. Lines of code are lines that are neither blank nor comments, in
 // files that no generator has written.
 type counts struct {
-	Shipping    int // lines of code in packages that a program of a user can contain
-	Support     int // in tests, examples, and packages that serve these alone
+	Shipping    int            // lines of code in packages that a program of a user can contain
+	Modules     map[string]int // the same of each nested module for users, by its directory
+	Support     int            // in tests, examples, and packages that serve these alone
 	Wide        []string
 	Acquisition int // fields of the struct of that name in package lock
 	Back, All   int // calls from one file of package lock to another that run back, and all of them
@@ -38,15 +40,28 @@ type counts struct {
 const wide = 15
 
 func (c counts) String() string {
+	modules := ""
+	for _, dir := range slices.Sorted(maps.Keys(c.Modules)) {
+		modules += fmt.Sprintf("  %-29s %6d\n", dir, c.Modules[dir])
+	}
 	return fmt.Sprintf(`shipping lines of code          %6d
-lines of tests and support      %6d
+and those of nested modules     %6d
+%slines of tests and support      %6d
 structs with %d and more fields %6d  %s
 fields of lock.acquisition      %6d
 calls that run back in lock     %6d of %d, %.0f %%
 interfaces of core/driver       %6d  %s
 lines of code of drivertest     %6d
-`, c.Shipping, c.Support, wide, len(c.Wide), strings.Join(c.Wide, ", "), c.Acquisition, c.Back, c.All, c.backward(),
+`, c.Shipping, c.nested(), modules, c.Support, wide, len(c.Wide), strings.Join(c.Wide, ", "), c.Acquisition, c.Back, c.All, c.backward(),
 		len(c.Interfaces), strings.Join(c.Interfaces, ", "), c.Contract)
+}
+
+// nested is the sum of the shipping lines of the nested modules.
+func (c counts) nested() (n int) {
+	for _, lines := range c.Modules {
+		n += lines
+	}
+	return n
 }
 
 // backward is the part of the calls that run back, in percent.
@@ -58,11 +73,41 @@ func count() (c counts, err error) {
 	if err != nil {
 		return c, err
 	}
-	shipped, err := shipping(root)
-	if err != nil {
+	if err := c.module(root); err != nil {
 		return c, err
 	}
-	err = filepath.WalkDir(root, func(name string, d fs.DirEntry, err error) error {
+	c.Modules = map[string]int{}
+	for _, pattern := range []string{"*/go.mod", "core/*/go.mod", "cmd/*/go.mod"} {
+		found, err := filepath.Glob(filepath.Join(root, pattern))
+		if err != nil {
+			return c, err
+		}
+		for _, file := range found {
+			dir, err := filepath.Rel(root, filepath.Dir(file))
+			if err != nil {
+				return c, err
+			}
+			if slices.Contains([]string{"bench", "tools", "trust"}, dir) {
+				continue // for the development of this one
+			}
+			var nested counts
+			if err := nested.module(filepath.Join(root, dir)); err != nil {
+				return c, err
+			}
+			c.Modules[dir] = nested.Shipping
+		}
+	}
+	c.Back, c.All, err = arrows(filepath.Join(root, "core/internal/lock"))
+	return c, err
+}
+
+// module counts in one module, without those that are nested in it.
+func (c *counts) module(root string) error {
+	shipped, err := shipping(root)
+	if err != nil {
+		return err
+	}
+	return filepath.WalkDir(root, func(name string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}
@@ -95,11 +140,6 @@ func count() (c counts, err error) {
 		c.Shipping += lines
 		return c.declared(dir, name, text)
 	})
-	if err != nil {
-		return c, err
-	}
-	c.Back, c.All, err = arrows(filepath.Join(root, "core/internal/lock"))
-	return c, err
 }
 
 // declared counts the structs and interfaces that a file declares.
@@ -188,7 +228,7 @@ func shipping(root string) (map[string]bool, error) {
 	shipped := map[string]bool{}
 	var ship func(of string)
 	ship = func(of string) {
-		dir := strings.TrimPrefix(strings.TrimPrefix(of, module), "/")
+		dir := cmp.Or(strings.TrimPrefix(strings.TrimPrefix(of, module), "/"), ".")
 		if all, ours := imports[of]; ours && !shipped[dir] {
 			shipped[dir] = true
 			for _, one := range all {

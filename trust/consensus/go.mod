@@ -9,6 +9,7 @@ replace github.com/interlock-go/interlock/etcdstore => ../../etcdstore
 require (
 	github.com/go-zookeeper/zk v1.0.4
 	github.com/interlock-go/interlock v0.0.0
+	github.com/interlock-go/interlock/core/casstore v0.0.0
 	github.com/interlock-go/interlock/etcdstore v0.0.0
 	github.com/jackc/pgx/v5 v5.12.0
 	github.com/redis/go-redis/v9 v9.23.0
@@ -112,3 +113,5 @@ replace github.com/interlock-go/interlock/trust => ../
 replace github.com/interlock-go/interlock/pgxstore => ../../pgxstore
 
 replace github.com/interlock-go/interlock/riverlock => ../../riverlock
+
+replace github.com/interlock-go/interlock/core/casstore => ../../core/casstore
