@@ -39,7 +39,7 @@ func (s *fullStore) Acquire(context.Context, driver.AcquireRequest) (driver.Repl
 	return driver.Reply{Holder: "other:1", TTL: time.Minute, Sent: time.Now()}, nil
 }
 
-func (s *fullStore) Watch(_ string, _ time.Time, wake func(driver.Signal)) func() {
+func (s *fullStore) Watch(_, _ string, _ time.Time, wake func(driver.Signal)) func() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.wakes = append(s.wakes, wake)

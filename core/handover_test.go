@@ -609,7 +609,7 @@ func TestATicketOfAnotherStoreGrantsNothing(t *testing.T) {
 	})
 }
 
-// Whether a ticket is good depends on the clock of the store alone: that of a worker may be wrong.
+// Whether a ticket is good depends on the clock of the store alone. The clock of a worker may be wrong.
 func TestAWorkerWhoseClockIsAheadTakesOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStore()

@@ -348,8 +348,8 @@ func (s stopping) Notify(id string, hear func(key, owner string)) (stop func()) 
 	})
 }
 
-func (s stopping) Watch(key string, since time.Time, wake func(driver.Signal)) (stop func()) {
-	return s.Store.Watch(key, since, func(signal driver.Signal) {
+func (s stopping) Watch(id, key string, since time.Time, wake func(driver.Signal)) (stop func()) {
+	return s.Store.Watch(id, key, since, func(signal driver.Signal) {
 		if !s.stopped.Load() {
 			wake(signal)
 		}

@@ -43,9 +43,9 @@ func (s *offering) Offers(id string, ready func(bool), take func(driver.Offer)) 
 	})
 }
 
-func (s *offering) Watch(key string, since time.Time, wake func(driver.Signal)) (stop func()) {
+func (s *offering) Watch(id, key string, since time.Time, wake func(driver.Signal)) (stop func()) {
 	s.wake = wake
-	return s.Store.Watch(key, since, func(sig driver.Signal) {
+	return s.Store.Watch(id, key, since, func(sig driver.Signal) {
 		if !s.deaf {
 			wake(sig)
 		}
@@ -472,8 +472,8 @@ func (s unruly) Offers(id string, ready func(bool), take func(driver.Offer)) (st
 	})
 }
 
-func (s unruly) Watch(key string, since time.Time, wake func(driver.Signal)) (stop func()) {
-	return s.Store.Watch(key, since, func(sig driver.Signal) { time.AfterFunc(s.delay(), func() { wake(sig) }) })
+func (s unruly) Watch(id, key string, since time.Time, wake func(driver.Signal)) (stop func()) {
+	return s.Store.Watch(id, key, since, func(sig driver.Signal) { time.AfterFunc(s.delay(), func() { wake(sig) }) })
 }
 
 // Acquire sends some requests twice; the first copy arrives late.

@@ -68,11 +68,11 @@ func atFirst(op memstore.Op, f memstore.Fault) func(memstore.Request) memstore.F
 }
 
 // Watch implements driver.Store.
-func (s *notedStore) Watch(key string, since time.Time, wake func(driver.Signal)) (stop func()) {
+func (s *notedStore) Watch(id, key string, since time.Time, wake func(driver.Signal)) (stop func()) {
 	s.mu.Lock()
 	s.watchers[&wake] = key
 	s.mu.Unlock()
-	end := s.Store.Watch(key, since, wake)
+	end := s.Store.Watch(id, key, since, wake)
 	return func() {
 		s.mu.Lock()
 		delete(s.watchers, &wake)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -58,8 +57,8 @@ func (d distant) Renew(ctx context.Context, batch []driver.Renewal, done func(in
 	})
 }
 
-func (d distant) Watch(key string, since time.Time, wake func(driver.Signal)) (stop func()) {
-	return d.Store.Watch(key, since, func(s driver.Signal) { d.call(func() { wake(s) }) })
+func (d distant) Watch(id, key string, since time.Time, wake func(driver.Signal)) (stop func()) {
+	return d.Store.Watch(id, key, since, func(s driver.Signal) { d.call(func() { wake(s) }) })
 }
 
 // Offers implements [driver.Turns].
@@ -204,35 +203,87 @@ func TestProcessesAtAllDistancesGetTheirShare(t *testing.T) {
 	}
 }
 
-// Processes that died while they waited cost the others one reservation of the store, however
-// many they are.
+// Processes that died while they waited cost the others a second or two, however many they are. If they
+// took offers the store notices that nobody listens, and passes them over at once.
 func TestDeadProcessesDoNotAddUp(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := memstore.New()
-		holder, live := newLocker(t, store), newLocker(t, store)
-		lease := held(t, holder, t.Context(), "k")
-		dead := driver.NewWaiter("dead", driver.Exclusive, 100*time.Millisecond)
-		patience := dead.Patience()
-		for i := range 10 {
-			_, err := store.Acquire(t.Context(), driver.AcquireRequest{
-				Key: "k", Owner: fmt.Sprint("dead", i, ":1"), TTL: time.Minute, Waiter: driver.Waiter(strings.Replace(string(dead), "~", fmt.Sprint(i, "~"), 1)),
+	for name, c := range map[string]struct {
+		offers bool
+		most   time.Duration
+	}{
+		"which the store passes over":      {true, 100 * time.Millisecond},
+		"of which the store knows nothing": {false, 2 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store := memstore.New()
+				holder, live := newLocker(t, store), newLocker(t, store)
+				lease := held(t, holder, t.Context(), "k")
+				for i := range 10 {
+					dead := driver.NewWaiter(fmt.Sprint("dead", i), driver.Exclusive, 100*time.Millisecond)
+					if c.offers {
+						dead = dead.TakingOffers()
+					}
+					_, err := store.Acquire(t.Context(), driver.AcquireRequest{
+						Key: "k", Owner: fmt.Sprint("dead", i, ":1"), TTL: time.Minute, Waiter: dead,
+					})
+					wantErr(t, err, nil)
+				}
+				got := make(chan time.Time)
+				go func() {
+					l, err := live.Lock(t.Context(), "k")
+					wantErr(t, err, nil)
+					got <- time.Now()
+					_ = l.Release(t.Context())
+				}()
+				synctest.Wait()
+				begin := time.Now()
+				release(t, lease)
+				if took := (<-got).Sub(begin); took > c.most {
+					t.Errorf("the live process has the lock after %v; want at most %v", took, c.most)
+				}
 			})
-			wantErr(t, err, nil)
-		}
-		got := make(chan time.Time)
-		go func() {
-			l, err := live.Lock(t.Context(), "k")
-			wantErr(t, err, nil)
-			got <- time.Now()
-			_ = l.Release(t.Context())
-		}()
-		synctest.Wait()
-		begin := time.Now()
-		release(t, lease)
-		if took, most := (<-got).Sub(begin), driver.KeptFor*patience+5*time.Millisecond; took > most {
-			t.Errorf("the live process has the lock after %v; want at most %v", took, most)
-		}
-	})
+		})
+	}
+}
+
+// A process that hangs listens, and does nothing: the first costs the time of its offer, and each of the
+// next its patience. Then the release has called a process that lives, however many wait.
+func TestProcessesThatHangCostTheirTurnsAlone(t *testing.T) {
+	for _, waiting := range []int{1, 43, 251} {
+		t.Run(fmt.Sprint(waiting, " others"), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store := memstore.New()
+				lease := held(t, newLocker(t, store), t.Context(), "k")
+				for i := range driver.KeptFor {
+					id := fmt.Sprint("hangs", i)
+					t.Cleanup(store.Offers(id, func(bool) {}, func(driver.Offer) {}))
+					_, err := store.Acquire(t.Context(), driver.AcquireRequest{
+						Key: "k", Owner: id + ":1", TTL: time.Minute, Waiter: driver.NewWaiter(id, driver.Exclusive, 100*time.Millisecond).TakingOffers(),
+					})
+					wantErr(t, err, nil)
+				}
+				got := make(chan time.Time, waiting)
+				for range waiting {
+					live := newLocker(t, store)
+					go func() {
+						l, err := live.Lock(t.Context(), "k")
+						wantErr(t, err, nil)
+						got <- time.Now()
+						_ = l.Release(t.Context())
+					}()
+					synctest.Wait()
+				}
+				began := time.Now()
+				release(t, lease)
+				if took := (<-got).Sub(began); took > 5*time.Second {
+					t.Errorf("the first process that lives has the lock after %v; want at most 5s", took)
+				}
+				for range waiting - 1 {
+					<-got
+				}
+			})
+		})
+	}
 }
 
 // After its only caller has left, a far process does not keep the others waiting.

@@ -72,8 +72,8 @@ func (p *member) Stand(ctx context.Context, req driver.AcquireRequest) (driver.R
 	return p.w.numbered(rep), err
 }
 
-func (p *member) Watch(key string, since time.Time, wake func(driver.Signal)) (stop func()) {
-	return p.Store.Watch(key, since, func(s driver.Signal) {
+func (p *member) Watch(id, key string, since time.Time, wake func(driver.Signal)) (stop func()) {
+	return p.Store.Watch(id, key, since, func(s driver.Signal) {
 		p.hears(s, func() { wake(s) }, func() { wake(driver.Signal{}) })
 	})
 }

@@ -163,26 +163,25 @@ func (c *calibration) contended() error {
 		if err != nil {
 			return err
 		}
-		turns := did.messages
-		if !c.d.clusters {
-			turns /= 2 // the offer, and the announcement
-		}
+		turns := did.messages / float64(called(w.processes))
 		turn := time.Duration(float64(o.elapsed) / turns)
 		name := fmt.Sprintf("%s: %d processes on one key, %d callers each, %v", c.d.name, w.processes, w.callers, w.hold)
 		c.table.note(name, leastShare, o.least)
 		if w.callers == 1 {
-			c.table.note(name, fmt.Sprintf("commands a turn, %d at least", shortTurn(c.d.clusters)), did.commands/turns)
+			c.table.note(name, fmt.Sprintf("commands a turn, %d at least", shortTurn(w.processes, c.d.clusters)), did.commands/turns)
 		} else {
 			c.table.add(name, "turn, ms", ms(turnLength(o.perKey)), ms(turn), loosely)
 			c.table.add(name, "commands a turn", fullTurn(w.processes, turn, c.d.clusters), did.commands/turns, roughly)
 			_, replies := pairBytes(shortKey, c.d.clusters)
 			replies += float64(earlyTries(w.processes, turn, c.d.clusters) * refusalBytes)
-			if !c.d.clusters {
+			calls := called(w.processes)
+			replies += float64(listBytes(calls))
+			message := callBytes(shortKey, calls)
+			if !c.d.clusters { // the first is offered the lock in place of a call
 				replies += float64(offerBytes(shortKey))
+				calls--
 			}
-			replies += float64(listBytes(listed(w.processes)))
-			message := messageBytes(shortKey, listed(w.processes), c.d.clusters)
-			c.table.add(name, "bytes out a turn", float64(w.processes*message)+replies, did.out/turns, roughly)
+			c.table.add(name, "bytes out a turn", float64(calls*message)+replies, did.out/turns, roughly)
 		}
 	}
 	return nil

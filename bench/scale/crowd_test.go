@@ -112,8 +112,9 @@ func (s *bounded) Decline(ctx context.Context, key, id string) error {
 	return s.Store.Decline(ctx, key, id)
 }
 
-func (s *bounded) Watch(key string, since time.Time, wake func(driver.Signal)) func() {
-	return s.Store.Watch(key, since, func(signal driver.Signal) {
+// Watch sends the whole list to each process, as PostgreSQL does.
+func (s *bounded) Watch(_, key string, since time.Time, wake func(driver.Signal)) func() {
+	return s.Store.Watch("", key, since, func(signal driver.Signal) {
 		go func() {
 			time.Sleep(oneWay)
 			wake(signal)

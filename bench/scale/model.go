@@ -41,21 +41,24 @@ func pairCommands(share float64) float64 { return 6 + 3/share }
 // key with one caller at a time: the release with its announcement, which is the
 // grant where the lock is offered, and the try of the former holder, which enters the
 // list again.
-func shortTurn(cluster bool) int {
+func shortTurn(n int, cluster bool) int {
 	if cluster {
-		return cmdTurn + cmdEnlist + cmdRelease + cmdKeep + cmdTell
+		return cmdTurn + cmdEnlist + cmdRelease + cmdKeep + called(n)*cmdTell
 	}
-	return cmdEnlist + cmdPass + cmdOffer + cmdKeep + cmdTell
+	return cmdEnlist + cmdPass + cmdOffer + cmdKeep + (called(n)-1)*cmdTell
 }
+
+// called is the number of lockers that a release calls, or offers the lock, if n processes want it.
+func called(n int) int { return min(n, 5) }
 
 // fullTurn is the cost of a turn if each of n processes always has callers for the key:
 // the release that enters its process again and, where the lock is not offered, the
 // grant and the early tries.
 func fullTurn(n int, turn time.Duration, cluster bool) float64 {
 	if !cluster {
-		return cmdPass + cmdOffer + cmdKeep + cmdTell + cmdFence
+		return float64(cmdPass + cmdOffer + cmdKeep + (called(n)-1)*cmdTell + cmdFence)
 	}
-	return cmdTurn + cmdRelease + cmdKeep + cmdTell + cmdFence + float64(earlyTries(n, turn, cluster)*cmdRefuse)
+	return float64(cmdTurn+cmdRelease+cmdKeep+called(n)*cmdTell+cmdFence) + float64(earlyTries(n, turn, cluster)*cmdRefuse)
 }
 
 // earlyTries is how many of n processes ask before a turn has ended. An offer keeps the lock
@@ -64,7 +67,7 @@ func earlyTries(n int, turn time.Duration, cluster bool) int {
 	if !cluster {
 		return 0
 	}
-	return min(n-1, int(turn/grace))
+	return min(called(n)-1, int(turn/grace))
 }
 
 // turnLength is how long a process keeps a key that others want, if a section
@@ -86,14 +89,11 @@ func pairBytes(key int, cluster bool) (in, out float64) {
 	return float64(acquire + release), float64(len(":1790000000000000\r\n") + len(":1\r\n"))
 }
 
-// messageBytes is the size of an announcement on the wire to each subscribed process, if so
-// many processes wait.
-func messageBytes(key, listed int, cluster bool) int {
-	kind := len("message")
-	if cluster {
-		kind = len("smessage")
-	}
-	return wire(kind, key+len("interlock:{}:free"), max(0, listed*(nameBytes+1)-1))
+// callBytes is the size of a call on the wire to a process, if a release calls so many. It has the id of
+// that process alone.
+func callBytes(key, calls int) int {
+	list := calls*len(".~a,") - 1 + idBytes - len(".")
+	return wire(len("message"), len("interlock:wanted:")+idBytes, len(": ")+list+key+len("interlock:{}"))
 }
 
 // offerBytes is the size of an offer on the wire to the process that gets the lock by it.
@@ -101,7 +101,7 @@ func offerBytes(key int) int {
 	return wire(len("message"), len("interlock:wanted:")+idBytes, len("=1790000000000000+ ")+key+len("interlock:{}"))
 }
 
-// listBytes is the reply to a release that names so many lockers.
+// listBytes is the reply to a release that has called so many lockers.
 func listBytes(listed int) int { return wire(max(0, listed*(nameBytes+1)-1)) }
 
 // refusalBytes is the reply to a try that finds the lock held: its holder, its
@@ -109,8 +109,6 @@ func listBytes(listed int) int { return wire(max(0, listed*(nameBytes+1)-1)) }
 var refusalBytes = wire(idBytes+1+5) + len(":30000\r\n:1\r\n")
 
 // listed is how many of n waiting processes the list has room for.
-func listed(n int) int { return min(n, listRoom) }
-
 // wire is the length of a command or message with parts of these lengths (RESP).
 func wire(parts ...int) int {
 	total := len("*\r\n") + len(strconv.Itoa(len(parts)))

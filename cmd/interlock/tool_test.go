@@ -209,16 +209,20 @@ func TestWaitReturnsWhenTheLockIsFree(t *testing.T) {
 	}
 
 	s.lock(s.process(), "other")
+	list, err := s.rdb.ClientList(t.Context()).Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := strings.Count(list, "\n")
 	cmd := s.command(t.Context(), "wait", "other")
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	// When it listens, it has asked for signals before.
-	const channel = "interlock:{other}:free"
+	// When it is connected, it has asked for signals before.
 	redistest.Eventually(t, 20*time.Second, func(ctx context.Context) error {
-		n, err := s.rdb.PubSubNumSub(ctx, channel).Result()
-		if err == nil && n[channel] == 0 {
-			err = errors.New("no process listens")
+		list, err := s.rdb.ClientList(ctx).Result()
+		if err == nil && strings.Count(list, "\n") <= before {
+			err = errors.New("the process is not connected")
 		}
 		return err
 	})

@@ -138,7 +138,7 @@ func (s *Store) calledWith(key string, at Entry, c call) found {
 
 // Watch implements [driver.Store]. All watches of a store are one watch of the server. A locker in line
 // is called. Other callers ask at once.
-func (s *Store) Watch(key string, _ time.Time, wake func(driver.Signal)) (stop func()) {
+func (s *Store) Watch(_, key string, _ time.Time, wake func(driver.Signal)) (stop func()) {
 	s.answerCalls()
 	w := &watcher{wake}
 	// A call that has come already is passed on here, and a later one by called, under the same mutex.

@@ -119,8 +119,8 @@ func TestAConditionFailsAfterALeaseThatWasNotRenewed(t *testing.T) {
 	})
 }
 
-// The store does not see hand-overs in a process. A transaction of the first caller that comes late
-// must not follow one of the second.
+// The store does not see hand-overs in a process. A late transaction of the first caller
+// must not follow a transaction of the second caller.
 func TestTheNextCallerOfAProcessEndsTheConditionOfTheFirst(t *testing.T) {
 	withLedger(t, func(l ledger) {
 		a := start(l.T, l.server)

@@ -42,7 +42,7 @@ func (l locker) release() {
 // called returns a channel with the calls of the locker.
 func (l locker) called() chan driver.Signal {
 	calls := make(chan driver.Signal, 10)
-	l.t.Cleanup(l.Watch("k", time.Now(), func(s driver.Signal) { calls <- s }))
+	l.t.Cleanup(l.Watch("w1", "k", time.Now(), func(s driver.Signal) { calls <- s }))
 	return calls
 }
 

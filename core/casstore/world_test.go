@@ -269,7 +269,7 @@ func (p *process) trust(lease time.Duration) time.Duration {
 // use takes and gives up the lock of a key until the end, as package core does.
 func (p *process) use(key string) {
 	signals := make(chan struct{}, 1)
-	stop := p.store.Watch(key, time.Now(), func(driver.Signal) {
+	stop := p.store.Watch("", key, time.Now(), func(driver.Signal) {
 		select {
 		case signals <- struct{}{}:
 		default:

@@ -70,12 +70,14 @@ type Store interface {
 	// because a client has gone.
 	Release(ctx context.Context, req ReleaseRequest) (waiting Waiters, err error)
 
-	// Watch calls wake when the lock of the key may have become free: after its
+	// Watch calls wake when the locker with the id may have the lock of the key: after a
 	// release, and whenever the store cannot be sure that there was none (after a
 	// reconnect, or because the watch began later than since, when the caller last saw the
-	// lock held). Watch returns at once. wake may be called from any goroutine. The
+	// lock held). A store may call by name: then only the lockers that a release calls
+	// ([Signal.Called]) receive its signal. An empty id is no locker; a store that calls by name
+	// may report nothing to it. Watch returns at once. wake may be called from any goroutine. The
 	// function stop ends the watch and does not wait for a call of wake.
-	Watch(key string, since time.Time, wake func(Signal)) (stop func())
+	Watch(id, key string, since time.Time, wake func(Signal)) (stop func())
 }
 
 // Limited is what a [Store] implements that never serves some requests, in any state of the
@@ -263,7 +265,8 @@ type ReleaseRequest struct {
 
 // Signal tells a waiting locker that a lock may be free.
 type Signal struct {
-	// Next are the waiting lockers in the order of their turns. The first may try at once, each other
+	// Next are the next lockers in the order of their turns, at least the called lockers. A store may
+	// leave out the ids of all lockers but the receiver ([Waiters.For]). The first may try at once, each other
 	// one when the lockers before it have had their patience ([Waiter.Patience]). Neighbours that want
 	// places may try together. Empty means that the store does not know the list: every locker
 	// tries at once.
@@ -272,4 +275,33 @@ type Signal struct {
 	// places are. Only the first lockers of the list can have them, as far as those
 	// want places.
 	Now int
+}
+
+// Called returns the signal as a store sends it that calls lockers by name: with the lockers for
+// which a lock is kept ([KeptFor]), and the next one, which asks when those do not come. Of places it
+// has the lockers that may have them.
+func (s Signal) Called() Signal {
+	most := KeptFor + 1
+	if s.Now > 0 {
+		most = s.Now
+	}
+	var all []Waiter
+	for w := range s.Next.All() {
+		if all = append(all, w); len(all) == most {
+			break
+		}
+	}
+	s.Next = List(all...)
+	return s
+}
+
+// Calls reports whether a store that calls lockers by name sends the signal to a locker. Without a list
+// it sends the signal to all.
+func (s Signal) Calls(id string) bool {
+	for w := range s.Next.All() {
+		if w.ID() == id {
+			return true
+		}
+	}
+	return s.Next == ""
 }

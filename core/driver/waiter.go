@@ -156,3 +156,16 @@ func (l Waiters) Without(id string) Waiters {
 	}
 	return List(left...)
 }
+
+// For returns the list as a store may send it to the locker with the id: with "." in place of the ids
+// of the other lockers.
+func (l Waiters) For(id string) Waiters {
+	var all []Waiter
+	for w := range l.All() {
+		if other := w.ID(); other != id {
+			w = Waiter(strings.Replace(string(w), other, ".", 1))
+		}
+		all = append(all, w)
+	}
+	return List(all...)
+}

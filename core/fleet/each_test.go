@@ -228,7 +228,7 @@ func (w *world) testWait() {
 		cancel()
 		done := make(chan error, 1)
 		go func() { done <- f.Wait(w.t.Context(), key) }()
-		w.heard(key, 1)
+		w.looks()
 		if len(done) > 0 {
 			w.t.Errorf("returned while the lock is held: %v", <-done)
 		}

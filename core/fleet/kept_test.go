@@ -82,7 +82,7 @@ func (w *world) testKept() {
 	})
 	done := make(chan error, 1)
 	go func() { done <- f.Wait(ctx, "k") }()
-	w.heard("k", 1)
+	w.looks()
 	if len(done) > 0 {
 		w.t.Errorf("wait returned while the lock is kept: %v", <-done)
 	}
@@ -112,7 +112,7 @@ func TestTheEndOfAKeptLockCallsAllThatWait(t *testing.T) {
 	t.Parallel()
 	w := common(t)
 	w.keep("k")
-	sub := w.rdb.Subscribe(t.Context(), w.name("k")+":free")
+	sub := w.rdb.Subscribe(t.Context(), w.prefix+":wanted:"+dead(1))
 	defer sub.Close()
 	if _, err := sub.Receive(t.Context()); err != nil {
 		t.Fatal(err)
@@ -121,8 +121,8 @@ func TestTheEndOfAKeptLockCallsAllThatWait(t *testing.T) {
 		t.Fatal(err)
 	}
 	m, err := sub.ReceiveMessage(t.Context())
-	if err != nil || m.Payload != "" {
-		t.Errorf("%+v, %v; want a message without a list", m, err)
+	if want := ": " + w.name("k"); err != nil || m.Payload != want {
+		t.Errorf("%+v, %v; want %q, a call without a list", m, err, want)
 	}
 }
 

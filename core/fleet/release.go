@@ -195,20 +195,16 @@ func (f *Fleet) ReleaseKept(ctx context.Context, key string) (Lock, error) {
 }
 
 // Wait returns when the lock is free ([Lock.Free]), or with the cause of ctx when that ends. It takes
-// nothing: another caller may have the lock when Wait returns. A subscription tells it
-// about the release, and it looks once a second besides, so that it needs no right to
-// subscribe.
+// nothing: another caller may have the lock when Wait returns. It looks several times a second.
 func (f *Fleet) Wait(ctx context.Context, key string) error {
-	woken := make(chan struct{}, 1)
-	stop := f.wire.Watch(key, time.Now(), func(driver.Signal) {
-		select {
-		case woken <- struct{}{}:
-		default:
-		}
+	return awaitFree(ctx, nil, func() (time.Duration, error) {
+		left, err := f.left(ctx, key)
+		return min(left, lookEvery), err
 	})
-	defer stop()
-	return awaitFree(ctx, woken, func() (time.Duration, error) { return f.left(ctx, key) })
 }
+
+// lookEvery is the time between two looks at a lock. A release calls lockers alone.
+const lookEvery = 200 * time.Millisecond
 
 // awaitFree returns when look finds that a lock is held or kept for no time, or with the cause of
 // ctx. It looks at each wake-up, when the time has ended, and once a second.

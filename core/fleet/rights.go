@@ -95,7 +95,7 @@ func (f *Fleet) rights(ctx context.Context, user string, r *Report) error {
 				case "KEY":
 					word = key
 				case "CHANNEL":
-					word = key + ":free"
+					word = key + ":done"
 				}
 				args = append(args, word)
 			}

@@ -70,7 +70,7 @@ func On(store driver.Store, opts ...Option) (*Stored, error) {
 
 // Locks goes through the held or kept locks with keys that fit a pattern, as [Fleet.Locks] does.
 // Their order is the store's. Locks that cannot be read, as after damage, are an [ErrIncomplete] when all
-// others were returned; it names the first. The error is that of Inspect if the pattern is one key.
+// others were returned; it names the first. If the pattern is one key, the error is as of Inspect.
 func (s *Stored) Locks(ctx context.Context, pattern string) iter.Seq2[Lock, error] {
 	return func(yield func(Lock, error) bool) {
 		if exactly(pattern) {
@@ -169,7 +169,7 @@ func (s *Stored) ReleaseKept(context.Context, string) (Lock, error) {
 // held after its holder has died, until a process asks for it.
 func (s *Stored) Wait(ctx context.Context, key string) error {
 	woken := make(chan struct{}, 1)
-	stop := s.store.Watch(key, time.Now(), func(driver.Signal) {
+	stop := s.store.Watch("", key, time.Now(), func(driver.Signal) {
 		select {
 		case woken <- struct{}{}:
 		default:

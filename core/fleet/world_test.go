@@ -4,8 +4,11 @@ package fleet_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
+	"strconv"
+	"strings"
 	"sync/atomic"
 	"testing"
 
@@ -160,22 +163,32 @@ func (w *world) each(ctx context.Context, do func(ctx context.Context, node *red
 	return do(ctx, w.rdb.(*redis.Client))
 }
 
-// heard waits until so many connections listen for the release of a lock.
-func (w *world) heard(key string, n int64) {
+// looks waits until a lock has been read once more on some server.
+func (w *world) looks() {
 	w.t.Helper()
-	channel := w.name(key) + ":free"
-	redistest.Eventually(w.t, w.Patience(), func(ctx context.Context) error {
-		var heard atomic.Int64
-		err := w.each(ctx, func(ctx context.Context, node *redis.Client) error {
-			plain, err := node.PubSubNumSub(ctx, channel).Result()
-			sharded, err2 := node.PubSubShardNumSub(ctx, channel).Result()
-			if heard.Add(plain[channel] + sharded[channel]); err != nil {
-				return err
+	read := func(ctx context.Context) (n int64, err error) {
+		var all atomic.Int64
+		err = w.each(ctx, func(ctx context.Context, node *redis.Client) error {
+			stats, err := node.Info(ctx, "commandstats").Result()
+			for _, command := range []string{"hgetall", "evalsha", "eval", "hmget"} {
+				if _, rest, found := strings.Cut(stats, "cmdstat_"+command+":calls="); found {
+					calls, _, _ := strings.Cut(rest, ",")
+					n, _ := strconv.ParseInt(calls, 10, 64)
+					all.Add(n)
+				}
 			}
-			return err2
+			return err
 		})
-		if err == nil && heard.Load() != n {
-			err = fmt.Errorf("%d listen to %s", heard.Load(), channel)
+		return all.Load(), err
+	}
+	before, err := read(w.t.Context())
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	redistest.Eventually(w.t, w.Patience(), func(ctx context.Context) error {
+		now, err := read(ctx)
+		if err == nil && now == before {
+			err = errors.New("no lock is read")
 		}
 		return err
 	})

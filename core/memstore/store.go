@@ -47,7 +47,11 @@ type lock struct {
 	freed time.Time // when the lock or a place was last released, by the clock of the processes
 }
 
-type watcher struct{ wake func(driver.Signal) }
+// watcher is a call of Watch.
+type watcher struct {
+	id   string // of the locker; empty: of none
+	wake func(driver.Signal)
+}
 
 // New makes an empty store.
 func New() *Store {
@@ -101,6 +105,7 @@ func (s *Store) try(
 ) (rep driver.Reply) {
 	s.change(req.Key, func(r *keystate.Record, now time.Time) (n keystate.Notices) {
 		rep, n = ask(r, req, now)
+		r.Again(&rep, req.Waiter.ID())
 		return n
 	})
 	return rep
@@ -137,8 +142,14 @@ func (s *Store) changed(key string, by func(*keystate.Record, time.Time) keystat
 		}
 	}
 	if n.Announced {
+		signal := n.Signal.Called()
 		for _, w := range s.watchers[key] {
-			tell = append(tell, func() { w.wake(n.Signal) })
+			switch {
+			case w.id == "":
+				tell = append(tell, func() { w.wake(n.Signal) })
+			case signal.Calls(w.id) && w.id != n.To: // not besides an offer
+				tell = append(tell, func() { w.wake(signal) })
+			}
 		}
 	}
 	return tell
@@ -233,8 +244,8 @@ func subscribe[F any](s *Store, to map[string]F, id string, f F) (stop func()) {
 }
 
 // Watch implements [driver.Store].
-func (s *Store) Watch(key string, since time.Time, wake func(driver.Signal)) (stop func()) {
-	w := &watcher{wake}
+func (s *Store) Watch(id, key string, since time.Time, wake func(driver.Signal)) (stop func()) {
+	w := &watcher{id, wake}
 	s.mu.Lock()
 	s.watchers[key] = append(s.watchers[key], w)
 	l := s.locks[key]

@@ -107,6 +107,6 @@ func (s *Store) List(ctx context.Context, begin string) iter.Seq2[driver.View, e
 }
 
 // Watch implements [driver.Store].
-func (s *Store) Watch(key string, since time.Time, wake func(driver.Signal)) (stop func()) {
-	return s.lock().Watch(key, since, wake)
+func (s *Store) Watch(id, key string, since time.Time, wake func(driver.Signal)) (stop func()) {
+	return s.lock().Watch(id, key, since, wake)
 }

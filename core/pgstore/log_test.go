@@ -38,7 +38,7 @@ func TestWhatFailsInTheBackgroundIsLoggedOnceAMinute(t *testing.T) {
 			_, _ = s.Acquire(t.Context(), driver.AcquireRequest{Key: "k", Owner: "o"}) // it begins with the first request
 		}, "rows of locks that no owner holds were not deleted"},
 		"looks for releases": {func(_ *testing.T, s *pgstore.Store) {
-			s.Watch("k", time.Now(), func(driver.Signal) {})
+			s.Watch("w1", "k", time.Now(), func(driver.Signal) {})
 		}, "looking for locks that were released has failed"},
 	} {
 		t.Run(name, func(t *testing.T) {

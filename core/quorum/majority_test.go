@@ -144,7 +144,7 @@ func TestOneReleaseWakesOnceOrTwice(t *testing.T) {
 		s := storeOn(t, nodes)
 		var got []string
 		var mu sync.Mutex
-		stop := s.Watch("k", time.Now(), func(sig driver.Signal) {
+		stop := s.Watch("w1", "k", time.Now(), func(sig driver.Signal) {
 			mu.Lock()
 			defer mu.Unlock()
 			got = append(got, string(sig.Next))

@@ -377,7 +377,7 @@ func TestALaggingReleaseIsNotTakenForAHolder(t *testing.T) {
 			nodes[i].set(func(f *fakeNode) { f.latency = 3 * time.Millisecond })
 		}
 		woken := make(chan driver.Signal, 9)
-		stop := waiter.Watch("k", time.Now(), func(sig driver.Signal) { woken <- sig })
+		stop := waiter.Watch("w1", "k", time.Now(), func(sig driver.Signal) { woken <- sig })
 		defer stop()
 		go free(t, holder, "x", rep.Token)
 		// Node 0 says so first; the others still are held when they are asked.

@@ -47,7 +47,7 @@ type announcement struct {
 
 // Watch implements [driver.Store]. It listens on all nodes: wake is called when a majority
 // has announced a release, and before that if only fewer have after a millisecond.
-func (s *Store) Watch(key string, since time.Time, wake func(driver.Signal)) (stop func()) {
+func (s *Store) Watch(_, key string, since time.Time, wake func(driver.Signal)) (stop func()) {
 	w := &watch{store: s, wake: wake, pause: minLook}
 	stops := make([]func(), len(s.nodes))
 	for i, n := range s.nodes {

@@ -10,11 +10,13 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/driver"
+	"github.com/interlock-go/interlock/core/idempotency/record"
 	"github.com/interlock-go/interlock/core/observe"
 	"github.com/interlock-go/interlock/internal/redistest"
 )
@@ -46,21 +48,18 @@ func (c *cluster) each(do func(ctx context.Context, node *redis.Client) error) {
 	}
 }
 
-// listened waits until the release of each key has a listener on some node.
-func (c *cluster) listened(keys ...string) {
+// listened waits until so many lockers listen to calls, at least, on some nodes.
+func (c *cluster) listened(lockers int64) {
 	c.t.Helper()
-	for _, key := range keys {
-		channel := c.name(key) + ":free"
-		c.soon("a locker listens for "+key, func(ctx context.Context) bool {
-			var n atomic.Int64
-			err := c.all.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error {
-				heard, err := node.PubSubShardNumSub(ctx, channel).Result()
-				n.Add(heard[channel])
-				return err
-			})
-			return err == nil && n.Load() == 1
+	c.soon(fmt.Sprintf("%d lockers listen", lockers), func(ctx context.Context) bool {
+		var n atomic.Int64
+		err := c.all.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error {
+			channels, err := node.PubSubChannels(ctx, c.prefix+":wanted:*").Result()
+			n.Add(int64(len(channels)))
+			return err
 		})
-	}
+		return err == nil && n.Load() == lockers
+	})
 }
 
 // onShard returns n keys with locks on a shard.
@@ -117,11 +116,11 @@ func TestCluster(t *testing.T) {
 			held = append(held, c.lock(a, key))
 			heard = append(heard, later(func() error { return pass(t.Context(), b, key) }))
 		}
-		c.listened(keys...)
+		c.listened(1)
 		c.each(func(ctx context.Context, node *redis.Client) error {
 			return node.ClientKillByFilter(ctx, "TYPE", "pubsub").Err()
 		})
-		c.listened(keys...)
+		c.listened(1)
 		for i, lease := range held {
 			c.release(lease)
 			c.want("the waiter for "+keys[i], heard[i])
@@ -154,12 +153,12 @@ func TestCluster(t *testing.T) {
 			t.Errorf("a key of another node: %v", err)
 		}
 		// It announced releases by PUBLISH and a client for a Cluster by SPUBLISH: neither
-		// heard the other.
+		// received the messages of the other.
 		single := c.locker(one)
-		for _, pair := range [][2]*core.Locker{{single, b}, {b, single}} {
+		for i, pair := range [][2]*core.Locker{{single, b}, {b, single}} {
 			lease := c.lock(pair[0], own[0])
 			heard := later(func() error { return pass(t.Context(), pair[1], own[0]) })
-			c.listened(own[0])
+			c.listened(int64(i) + 1)
 			c.release(lease)
 			c.want("a waiter with a client of the other kind", heard)
 		}
@@ -169,23 +168,24 @@ func TestCluster(t *testing.T) {
 	// keep it, or each slot of a busy server that moves would silence all.
 	t.Run("a slot that moves", func(t *testing.T) {
 		c := c.in(t)
-		keys := c.onShard(1, 2) // the first moves
-		from, to := c.set.Shards[1][0], c.set.Shards[2][0]
-		var heard []<-chan error
-		for _, key := range keys {
-			first := c.take(s, c.held(key, "a:1"))
-			heard = append(heard, later(func() error {
-				lease, err := b.Lock(t.Context(), key)
-				if err != nil {
-					return err
-				}
-				if lease.Token() <= first.Token {
-					err = fmt.Errorf("token %d after %d", lease.Token(), first.Token)
-				}
-				return errors.Join(err, lease.Release(t.Context()))
-			}))
+		var ids []string // of records on one shard; the first moves
+		for i := 0; len(ids) < 2; i++ {
+			if id := fmt.Sprint("record", i); c.set.Shard(t, c.record(id)) == 1 {
+				ids = append(ids, id)
+			}
 		}
-		c.listened(keys...)
+		from, to := c.set.Shards[1][0], c.set.Shards[2][0]
+		told := map[string]chan struct{}{}
+		for _, id := range ids {
+			for _, by := range []string{"first", "a duplicate that waits"} {
+				if _, err := s.Claim(t.Context(), c.claim(id, by)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			told[id] = make(chan struct{}, 10)
+			t.Cleanup(s.Await(id, time.Now(), func() { told[id] <- struct{}{} }))
+			await(c.world, told[id]) // the subscription is confirmed
+		}
 		admin := from.Client(t)
 		listeners := func() (ids []string) {
 			list, err := admin.Do(t.Context(), "client", "list", "type", "pubsub").Text()
@@ -194,22 +194,28 @@ func TestCluster(t *testing.T) {
 				id, _, _ := strings.Cut(line, " ")
 				ids = append(ids, id)
 			}
+			slices.Sort(ids)
 			return ids
 		}
 		before := listeners()
 		c.set.Settle(t)
-		m := c.set.Migrate(t, redistest.Slot(c.name(keys[0])), from, to)
+		m := c.set.Migrate(t, redistest.Slot(c.record(ids[0])), from, to)
 		m.MoveAll(t)
-		wantErr(t, c.renew(s, keys[0], "a:1"), nil) // by ASK
 		m.Finish(t)
-		wantErr(t, c.renew(s, keys[0], "a:1"), nil) // by MOVED
-		c.listened(keys...)
+		await(c.world, told[ids[0]]) // its subscription is another
+		channel := c.record(ids[0]) + ":done"
+		c.soon("the new node has the subscription", func(ctx context.Context) bool {
+			return to.Client(t).PubSubShardNumSub(ctx, channel).Val()[channel] == 1
+		})
 		if after := listeners(); !slices.Equal(after, before) {
 			t.Errorf("subscribed connections were %s, and are %s", before, after)
 		}
-		for i, key := range keys {
-			wantErr(t, c.free(s, key, "a:1"), nil)
-			c.want("the waiter for "+key, heard[i])
+		for _, id := range ids {
+			for len(told[id]) > 0 {
+				<-told[id]
+			}
+			wantErr(t, s.Abandon(t.Context(), record.AbandonRequest{ID: id, Token: "first", Deadline: c.deadline()}), nil)
+			await(c.world, told[id])
 		}
 	})
 }
@@ -232,8 +238,7 @@ func TestAClusterClientOfAServerThatIsNoNodeGetsReleases(t *testing.T) {
 		lease := w.lock(pair[0], "k")
 		heard := later(func() error { return pass(t.Context(), pair[1], "k") })
 		w.soon("a locker listens", func(ctx context.Context) bool {
-			channel := w.name("k") + ":free"
-			return w.rdb.PubSubNumSub(ctx, channel).Val()[channel]+w.rdb.PubSubShardNumSub(ctx, channel).Val()[channel] > 0
+			return len(w.rdb.PubSubChannels(ctx, "interlock:wanted:*").Val()) > 0
 		})
 		w.release(lease)
 		w.want("a waiter with a client of the other kind", heard)

@@ -14,8 +14,8 @@ import (
 	"github.com/interlock-go/interlock/core/redisstore"
 )
 
-// Keys are of one database, and channels of all databases of a server. If a locker got a
-// release of another database, it would enter the lockers that wait there into its own list.
+// Keys are of one database, and channels of all databases of a server. A waiting caller must get no
+// message about a key of another database.
 func TestDatabasesOfOneServerDoNotHearEachOther(t *testing.T) {
 	t.Parallel()
 	w := alone(t)
@@ -28,23 +28,29 @@ func TestDatabasesOfOneServerDoNotHearEachOther(t *testing.T) {
 	}
 	said := sub.Channel()
 	for _, c := range []struct {
-		channel  string // of the database 0
+		channel  string // of the database 0, or the beginning of those of lockers
+		locker   string // of the database 3
 		watch    func(s *redisstore.Store, told func()) (stop func())
 		announce func(s *redisstore.Store, by string)
 	}{
 		{
-			channel: w.name("k") + ":free",
+			channel: w.prefix + ":wanted:", locker: "three",
 			watch: func(s *redisstore.Store, told func()) func() {
-				return s.Watch("k", time.Now(), func(driver.Signal) { told() })
+				return s.Watch("three", "k", time.Now(), func(driver.Signal) { told() })
 			},
 			announce: func(s *redisstore.Store, by string) { w.passTo(s, "k", by, driver.Exclusive) },
 		},
 		{
-			channel: w.name("p") + ":free",
+			channel: w.prefix + ":wanted:", locker: "permits",
 			watch: func(s *redisstore.Store, told func()) func() {
-				return s.Watch("p", time.Now(), func(driver.Signal) { told() })
+				return s.Watch("permits", "p", time.Now(), func(driver.Signal) { told() })
 			},
-			announce: func(s *redisstore.Store, by string) { w.passTo(s, "p", by, driver.Permit) },
+			announce: func(s *redisstore.Store, by string) {
+				if by == "three" {
+					by = "permits" // a locker whose subscription is new
+				}
+				w.passTo(s, "p", by, driver.Permit)
+			},
 		},
 		{
 			channel: w.record("r") + ":done",
@@ -64,13 +70,17 @@ func TestDatabasesOfOneServerDoNotHearEachOther(t *testing.T) {
 		told := make(chan struct{}, 10)
 		stop := c.watch(three, func() { told <- struct{}{} })
 		await(w, told) // the subscription is confirmed
+		of := map[string]string{"zero": c.channel, "three": c.channel + "@3"}
+		if c.locker != "" { // it has an id that no other database has
+			of = map[string]string{"zero": c.channel + "zero", "three": c.channel + c.locker}
+		}
 		c.announce(zero, "zero")
-		if m := await(w, said); m.Channel != c.channel {
-			t.Errorf("the database 0 announces on %s, want %s", m.Channel, c.channel)
+		if m := await(w, said); m.Channel != of["zero"] {
+			t.Errorf("the database 0 announces on %s, want %s", m.Channel, of["zero"])
 		}
 		c.announce(three, "three")
-		if m := await(w, said); m.Channel != c.channel+"@3" {
-			t.Errorf("the database 3 announces on %s, want %s@3", m.Channel, c.channel)
+		if m := await(w, said); m.Channel != of["three"] {
+			t.Errorf("the database 3 announces on %s, want %s", m.Channel, of["three"])
 		}
 		await(w, told)
 		stop()

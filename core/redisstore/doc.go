@@ -11,9 +11,8 @@
 // after a release while the lock is kept, without an owner, for the lockers that wait. The
 // expiry of the hash is the lease, or the end of that moment. The owner's field holds the fencing token, and
 // the field q holds the lockers that wait. The last token stays at
-// interlock:{KEY}:fence for the lease and one minute more. Releases are announced on
-// the channel interlock:{KEY}:free; in a database other than 0 "@" and its number follow,
-// since the databases of a server share channels. interlock:{KEY}:revoked:OWNER says for a
+// interlock:{KEY}:fence for the lease and one minute more. A release calls the next lockers, each
+// on its own channel interlock:wanted:ID. interlock:{KEY}:revoked:OWNER says for a
 // while that an operator has released the lock of that owner (package core/fleet), and
 // interlock:{KEY}:passed:OWNER that a ticket was taken over (core.Ticket). For callers
 // with core.Newest and core.OneWaiter there are the hashes interlock:{KEY}:newest and

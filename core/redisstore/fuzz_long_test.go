@@ -183,10 +183,10 @@ func says(reply []byte, n int64) bool {
 func FuzzMessages(f *testing.F) {
 	for _, m := range append([]string{
 		"*3\r\n$7\r\nmessage\r\n$4\r\nover\r\n", "*3\r\n:1\r\n:2\r\n:3\r\n", "*0\r\n", "*1\r\n$7\r\nmessage\r\n",
-		"*3\r\n$9\r\nsubscribe\r\n$1\r\nx\r\n$1\r\nx\r\n", "*3\r\n$11\r\nunsubscribe\r\n$18\r\ninterlock:{k}:free\r\n:0\r\n",
-		"*3\r\n$12\r\nsunsubscribe\r\n$18\r\ninterlock:{k}:free\r\n:0\r\n", "*3\r\n$7\r\nmessage\r\n:1\r\n*1\r\n:1\r\n",
-		"*3\r\n$7\r\nmessage\r\n$18\r\ninterlock:{k}:free\r\n*1\r\n:1\r\n", "*2\r\n$4\r\npong\r\n:1\r\n", "*4\r\n$8\r\npmessage\r\n:1\r\n:1\r\n:1\r\n",
-		"*3\r\n$7\r\nmessage\r\n$18\r\ninterlock:{k}:free\r\n$3\r\n,,,\r\n", "-MOVED 1 127.0.0.1:1\r\n",
+		"*3\r\n$9\r\nsubscribe\r\n$1\r\nx\r\n$1\r\nx\r\n", "*3\r\n$11\r\nunsubscribe\r\n$19\r\ninterlock:wanted:w1\r\n:0\r\n",
+		"*3\r\n$12\r\nsunsubscribe\r\n$19\r\ninterlock:wanted:w1\r\n:0\r\n", "*3\r\n$7\r\nmessage\r\n:1\r\n*1\r\n:1\r\n",
+		"*3\r\n$7\r\nmessage\r\n$19\r\ninterlock:wanted:w1\r\n*1\r\n:1\r\n", "*2\r\n$4\r\npong\r\n:1\r\n", "*4\r\n$8\r\npmessage\r\n:1\r\n:1\r\n:1\r\n",
+		"*3\r\n$7\r\nmessage\r\n$19\r\ninterlock:wanted:w1\r\n$3\r\n,,,\r\n", "-MOVED 1 127.0.0.1:1\r\n",
 	}, replies...) {
 		f.Add([]byte(m), false)
 		f.Add(append([]byte(">"), m[min(1, len(m)):]...), true)
@@ -205,7 +205,7 @@ func FuzzMessages(f *testing.F) {
 			t.Fatal(err)
 		}
 		over := make(chan struct{}, 1)
-		stop := store.Watch("k", time.Now(), func(s driver.Signal) {
+		stop := store.Watch("w1", "k", time.Now(), func(s driver.Signal) {
 			if s.Next == "over" {
 				select {
 				case over <- struct{}{}:

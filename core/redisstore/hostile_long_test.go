@@ -190,7 +190,11 @@ func (h *hostile) listen(cn net.Conn, channels []string, d misdeed, first bool) 
 	}
 	for _, ch := range channels {
 		_, _ = fmt.Fprintf(cn, "%s3\r\n$9\r\nsubscribe\r\n$%d\r\n%s\r\n:1\r\n", kind, len(ch), ch)
-		_, _ = fmt.Fprintf(cn, "%s3\r\n$7\r\nmessage\r\n$%d\r\n%s\r\n$4\r\nover\r\n", kind, len(ch), ch)
+		payload := "over"
+		if strings.Contains(ch, ":wanted:") {
+			payload = ":over interlock:{k}" // a call
+		}
+		_, _ = fmt.Fprintf(cn, "%s3\r\n$7\r\nmessage\r\n$%d\r\n%s\r\n$%d\r\n%s\r\n", kind, len(ch), ch, len(payload), payload)
 	}
 	if first {
 		_ = cn.(*net.UnixConn).CloseWrite() // the client does not wait for swallowed bytes

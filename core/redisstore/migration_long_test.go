@@ -69,7 +69,7 @@ func TestALockOutlivesEachStateOfASlotMigration(t *testing.T) {
 			before := c.lock(a, used)
 			c.release(before)
 			heard := later(func() error { return pass(t.Context(), b, freed) })
-			c.listened(freed)
+			c.listened(1)
 			if rep, err := s.Claim(t.Context(), c.claim(paid, "a")); err != nil || rep.State != record.StateGranted {
 				t.Fatal(rep, err)
 			}

@@ -60,7 +60,7 @@ func TestTheNewestCallerOfSeveralProcesses(t *testing.T) {
 		t.Error(err)
 	}
 	// The last locker of a list cannot leave it without HDEL, and is called in vain (decline.lua).
-	denied := slices.DeleteFunc(w.Denials(w.t), func(entry string) bool { return strings.Contains(entry, "object:hdel") })
+	denied := slices.DeleteFunc(w.Denials(w.t), func(entry string) bool { return strings.Contains(entry, "object hdel") })
 	if len(denied) != 0 {
 		t.Errorf("refused by the server:\n%s", strings.Join(denied, "\n"))
 	}

@@ -175,8 +175,8 @@ func (s *Store) Release(ctx context.Context, ask driver.ReleaseRequest) (waiting
 }
 
 // Watch implements [driver.Store].
-func (s *Store) Watch(key string, since time.Time, wake func(driver.Signal)) (stop func()) {
-	return s.wire.Watch(key, since, wake)
+func (s *Store) Watch(id, key string, since time.Time, wake func(driver.Signal)) (stop func()) {
+	return s.wire.Watch(id, key, since, wake)
 }
 
 // Notify implements [driver.Turns].

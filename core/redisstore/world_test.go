@@ -167,6 +167,23 @@ func (w *world) heard(channel string, n int64) {
 	})
 }
 
+// called waits until so many lockers listen to calls.
+func (w *world) called(n int64) {
+	w.t.Helper()
+	w.soon(fmt.Sprintf("%d lockers listen", n), func(ctx context.Context) bool {
+		channels, err := w.rdb.PubSubChannels(ctx, w.prefix+":wanted:*").Result()
+		if err != nil || len(channels) == 0 {
+			return false
+		}
+		heard, err := w.rdb.PubSubNumSub(ctx, channels...).Result()
+		var got int64
+		for _, connections := range heard {
+			got += connections
+		}
+		return err == nil && got == n
+	})
+}
+
 // later does something in the background; the channel has how that ended.
 func later(do func() error) <-chan error {
 	done := make(chan error, 1)

@@ -171,13 +171,15 @@ func (s *scene) want(done <-chan error, want error) {
 	}
 }
 
-// waits waits until a process listens for the release of a key.
+// waits waits until a process is in the list of a key, and listens to its calls.
 func (s *scene) waits(rdb *redis.Client, key string) {
 	s.Helper()
-	channel := "interlock:{" + key + "}:free"
 	redistest.Eventually(s, soon, func(ctx context.Context) error {
-		n, err := rdb.PubSubNumSub(ctx, channel).Result()
-		if err == nil && n[channel] == 0 {
+		if _, err := rdb.HGet(ctx, "interlock:{"+key+"}", "q").Result(); err != nil {
+			return fmt.Errorf("no process waits: %w", err)
+		}
+		listening, err := rdb.PubSubChannels(ctx, "interlock:wanted:*").Result()
+		if err == nil && len(listening) == 0 {
 			err = errors.New("no process listens")
 		}
 		return err

@@ -145,7 +145,7 @@ func TestTheBackgroundGivesUpConnectionsOfBeforeAFailover(t *testing.T) {
 			t.Parallel()
 			db, dsn := tables(t)
 			s := newStore(t, open(t, dsn))
-			stop := s.Watch("k", time.Now(), func(driver.Signal) {})
+			stop := s.Watch("w1", "k", time.Now(), func(driver.Signal) {})
 			defer stop()
 			eventually(t, "looks use another connection", func() bool {
 				return read[int](t, db, "SELECT count(*) FROM pg_stat_activity WHERE application_name = current_schema") < formerly

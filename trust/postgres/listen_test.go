@@ -84,7 +84,7 @@ func listensFor(t *testing.T, dsn, name string, with pgstore.Option) {
 	here, there := newStore(t, db, with), newStore(t, connect(t, dsn), with)
 	released, done := make(chan driver.Signal, 100), make(chan struct{}, 100)
 	watch := func() func() {
-		return here.Watch("k", time.Now(), func(s driver.Signal) { released <- s })
+		return here.Watch("w1", "k", time.Now(), func(s driver.Signal) { released <- s })
 	}
 	stop := watch()
 	defer func() { stop() }()
@@ -183,6 +183,6 @@ func TestADeafListenerIsNoticed(t *testing.T) {
 	db, _ := tables(t)
 	var log logtest.Log
 	s := newStore(t, db, pgstore.Listen(deaf{}), pgstore.Logger(log.Logger()))
-	defer s.Watch("k", time.Now(), func(driver.Signal) {})()
+	defer s.Watch("w1", "k", time.Now(), func(driver.Signal) {})()
 	eventually(t, "the log says that nothing is heard", func() bool { return log.Count("announcements are not heard") == 1 })
 }

@@ -164,14 +164,14 @@ func TestTheLockOfAKilledHolderIsFoundFree(t *testing.T) {
 		return !takeAs(t, s, driver.AcquireRequest{Key: key, Owner: "o", Waiter: "w"}).Granted
 	})
 	woken := make(chan driver.Signal, 100)
-	defer s.Watch(key, time.Now(), func(signal driver.Signal) { woken <- signal })()
+	defer s.Watch("w1", key, time.Now(), func(signal driver.Signal) { woken <- signal })()
 	if signal := receive(t, "the waiting are told", woken); signal.Next != "w" {
 		t.Errorf("%+v; want the list", signal)
 	}
 	// They are notified once: the store has looked again when another lease has ended.
 	takeAs(t, s, driver.AcquireRequest{Key: "later", Owner: "killed", TTL: limits.Lapses()})
 	later := make(chan driver.Signal, 100)
-	defer s.Watch("later", time.Now(), func(signal driver.Signal) { later <- signal })()
+	defer s.Watch("w1", "later", time.Now(), func(signal driver.Signal) { later <- signal })()
 	receive(t, "the end of the later lease is told", later)
 	if n := len(woken); n != 0 {
 		t.Errorf("they were told %d times more", n)

@@ -47,45 +47,64 @@ func next(news <-chan any, end time.Time) (one any, err error) {
 	}
 }
 
-// watches begins a watch, and waits until it reports releases of the key: a store may need some time
-// to begin. A late watch asks for all releases since the noted time.
+// probe is a locker that waits in line after the locker of a watch that begins.
+const probe = "probe"
+
+// watches begins a watch of a locker, and waits until it reports releases of the key: a store may need
+// some time to begin. A late watch asks for all releases since the noted time.
 func (s *stage) watches(p *step) error {
-	key, late := s.key(p.key), p.asks.has("late")
+	key, late, id := s.key(p.key), p.asks.has("late"), s.id(p.asks.get("as").value)
 	since := map[bool]time.Time{true: s.noted, false: time.Now()}[late]
+	s.lockers[p.actor] = id
 	news := s.follow(p.actor, func(news chan any) func() {
-		return s.store.Watch(key, since, func(signal driver.Signal) { news <- signal })
+		return s.store.Watch(id, key, since, func(signal driver.Signal) { news <- signal })
 	})
 	if late {
 		return nil
 	}
 	return s.until(func() error {
-		owner, err := s.contend(key, s.prefix+"prober", "probe")
+		owner, err := s.contend(key, s.prefix+"prober", driver.Waiter(id))
 		if err != nil {
 			return err
 		}
+		if err = s.must(false, key, s.owner("others"), probe); err != nil {
+			return err
+		}
 		_, err = s.store.Release(s.Context(), driver.ReleaseRequest{Key: key, Owner: owner, TTL: lease, Deadline: soon()})
-		for one, end := any(nil), time.Now().Add(200*time.Millisecond); err == nil && one != (driver.Signal{Next: "probe"}); {
+		for one, end := any(nil), time.Now().Add(200*time.Millisecond); err == nil && !probes(one, id); {
 			one, err = next(news, end)
 		}
 		return err
 	})
 }
 
-// hears waits for a signal. Empty signals of a store that is not sure, and late signals of the probe,
-// do not count.
+// hears waits for a signal with a list that begins as expected: a store that calls lockers by name names
+// these, and another store all. Empty signals of a store that is not sure, signals to other
+// lockers, and late signals of the probe, do not count.
 func (s *stage) hears(p *step) error {
 	news, want := s.news[p.actor], driver.Signal{Next: s.list(p.wants.get("list")), Now: p.wants.get("now").n}
 	for !p.wants.has("nothing") || len(news) > 0 || news == nil {
 		one, err := next(news, s.end())
 		got, _ := one.(driver.Signal)
 		switch {
-		case err != nil || p.wants.has("anything") || got == want && want.Next != "":
+		case err != nil || p.wants.has("anything") || got.Now == want.Now && begins(got.Next, want.Next, s.lockers[p.actor]):
 			return err
-		case got.Next != "" && got.Next != "probe":
+		case got.Called().Calls(s.lockers[p.actor]) && got.Next != "" && !probes(got, s.lockers[p.actor]):
 			return fmt.Errorf("the watch reports list=%s now=%d", got.Next, got.Now)
 		}
 	}
 	return nil
+}
+
+// begins reports whether a list, as a store sends it to a locker, begins with another list, which must not be empty.
+func begins(list, with driver.Waiters, id string) bool {
+	return with != "" && strings.HasPrefix(string(list)+",", string(with)+",") || with != "" && strings.HasPrefix(string(list)+",", string(with.For(id))+",")
+}
+
+// probes reports whether news are the signal of a probe to the locker with the id.
+func probes(news any, id string) bool {
+	signal, _ := news.(driver.Signal)
+	return begins(signal.Next, driver.List(driver.Waiter(id), probe), id)
 }
 
 // hint is the news that something happened to the lock of a key, for the locker of an owner.

@@ -66,7 +66,7 @@ var (
 var values = map[string]*regexp.Regexp{
 	"ttl": timed, "left": timed, "noted": timed, "revoked": regexp.MustCompile(`^(?:=[0-9]+m?s)?$`), "permit": number, "kind": number, "now": number, "times": number,
 	"token": counted, "number": counted, "order": counted, "offer": counted, "above": counted, "from": named,
-	"holder": named, "waiting": named, "list": named, "owners": named,
+	"as": named, "holder": named, "waiting": named, "list": named, "owners": named,
 	"wait": regexp.MustCompile(`^\+?(?:~[a-zA-Z])?$`),
 }
 

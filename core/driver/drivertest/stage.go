@@ -30,13 +30,14 @@ type stage struct {
 	offered map[string]int64        // by actor: the token of its last offer
 	news    map[string]chan any     // by actor: signals of its watch, hints about its locks, or offers
 	stops   map[string]func()       // by actor: ends the news
+	lockers map[string]string       // by actor: the id of the locker that its watch is for
 }
 
 func newStage(t *testing.T, store driver.Store) *stage {
 	return &stage{
 		T: t, store: store, prefix: "drivertest/" + rand.Text() + "/",
 		answers: map[string]driver.Reply{}, highest: map[string]int64{}, offered: map[string]int64{},
-		news: map[string]chan any{}, stops: map[string]func(){},
+		news: map[string]chan any{}, stops: map[string]func(){}, lockers: map[string]string{},
 	}
 }
 

@@ -40,7 +40,7 @@ var verbs = map[string]*verb{
 	"withdraws": {keyless: true, run: func(s *stage, p *step) error {
 		return s.store.(driver.Registry).Withdraw(s.Context(), s.id(p.actor))
 	}},
-	"watches": {asks: "late", run: (*stage).watches},
+	"watches": {asks: "late as", run: (*stage).watches},
 	"hears":   {wants: "list now anything nothing", answers: true, run: (*stage).hears},
 	"listens": {keyless: true, run: (*stage).listens},
 	"learns":  {wants: "owners nothing", answers: true, run: (*stage).learns},

@@ -116,7 +116,7 @@ func (s *store) Decline(_ context.Context, key, waiter string) error {
 }
 
 // Watch reports at once that the lock may be free: the store keeps no time of the last release.
-func (s *store) Watch(key string, _ time.Time, wake func(driver.Signal)) (stop func()) {
+func (s *store) Watch(_, key string, _ time.Time, wake func(driver.Signal)) (stop func()) {
 	wake(driver.Signal{})
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -11,18 +11,53 @@ import (
 )
 
 // look returns the contents right after a call. Messages are kept in a list in place of
-// the channel: the test passes another command to the scripts.
+// the channel: the test passes another command to the scripts. Each locker of the list that was sent
+// must have been called once, unless it was offered the lock, and no other.
 var look = redis.NewScript(`
-local m, o = redis.call('LPOP', KEYS[1] .. ':free'), ''
+local o, to, calls, all, head = '', nil, {}, {}, ''
 for i = 3, #KEYS do
-	local offer = redis.call('LPOP', KEYS[i])
-	o = offer and string.match(KEYS[i], '[^:]*$') .. string.match(offer, '^[^ ]*') or o
+	local id = string.match(KEYS[i], '[^:]*$')
+	for _, message in ipairs(redis.call('LRANGE', KEYS[i], 0, -1)) do
+		local list = string.match(message, '^:([^ ]*) ')
+		if not list then
+			o, to = id .. string.match(message, '^[^ ]*'), id
+		else
+			local partial, rest = string.match(list, '^(%*%d+,)(.*)$')
+			head, calls[id] = partial or '', (calls[id] or 0) + 1
+			local n = 0
+			for entry in string.gmatch(rest or list, '[^,]+') do -- its own entry, and others without their ids
+				n = n + 1
+				local whose = string.match(entry, '^[+-]?([^~]*)')
+				if whose == id then
+					all[n] = entry
+				elseif whose ~= '.' then
+					all[n] = 'the id of another: ' .. entry
+				else
+					all[n] = all[n] or entry
+				end
+			end
+		end
+	end
+	redis.call('DEL', KEYS[i])
+end
+if to and all[1] then
+	all[1] = string.gsub(all[1], '^%.', to) -- it was offered the lock
+end
+local m = head .. table.concat(all, ',')
+for id in string.gmatch(table.concat(all, ','), '[+-]?([^,~]+)[^,]*') do
+	if (calls[id] or 0) ~= (id == to and 0 or 1) then
+		m = m .. ', and ' .. id .. ' is called ' .. (calls[id] or 0) .. ' times'
+	end
+	calls[id] = nil
+end
+if next(calls) then
+	m = m .. ', and others are called'
 end
 local has = redis.call('HMGET', KEYS[1], 'q', 'r')
 local lock, fence = redis.call('PTTL', KEYS[1]), redis.call('PTTL', KEYS[2])
 local token = tonumber(redis.call('GET', KEYS[2]) or 0)
 local t = redis.call('TIME') -- last: all of it is from before
-return {t[1] * 1000000 + t[2], m or '', has[1] or '', lock, fence, token, o, has[2] or ''}`)
+return {t[1] * 1000000 + t[2], m, has[1] or '', lock, fence, token, o, has[2] or ''}`)
 
 // stall is the longest time between two instants of the server for which a world goes on: a record is
 // tried at a few instants between them.

@@ -2,6 +2,7 @@ package keystate
 
 import (
 	"slices"
+	"time"
 
 	"github.com/interlock-go/interlock/core/driver"
 )
@@ -70,6 +71,32 @@ func (r *Record) again(w driver.Waiter, place bool) {
 	if r.find(w.ID()) < 0 && len(r.waiting) < mostListed-1 {
 		r.list(w, place || w.Place())
 	}
+}
+
+const (
+	// called is after how long a locker asks again that a release calls by name ([driver.Signal.Called]).
+	called = 10 * time.Second
+	// uncalled is the same for the other lockers, at least: if all lockers that a release
+	// has called are dead, no message wakes the others. The time grows with the length of the list, so that a list costs 115 requests a
+	// second at most.
+	uncalled = 1500 * time.Millisecond
+)
+
+// Again bounds the TTL of a reply to a locker in the list, for a store that calls lockers by name and does
+// not look itself whether these come.
+func (r *Record) Again(rep *driver.Reply, id string) {
+	switch {
+	case !rep.Listed:
+	case r.find(id) <= driver.KeptFor:
+		rep.TTL = min(rep.TTL, called)
+	default:
+		rep.TTL = min(rep.TTL, r.looks())
+	}
+}
+
+// looks returns after how long a locker asks again that is not called.
+func (r *Record) looks() time.Duration {
+	return max(uncalled, time.Duration(len(names(r.waiting))/4)*time.Millisecond)
 }
 
 // news reports whether the holders have to learn of a waiter, if it is refused: it begins the

@@ -139,6 +139,7 @@ func (c asked) by(r *candidate, now time.Time) (o effect, ttl time.Duration, roo
 			Owner: c.owner, Kind: c.kind(), AtMost: int(c.atMost), TTL: ms(c.lease), Waiter: driver.Waiter(c.id), Left: ms(c.left),
 			Line: c.line, Number: c.number, Order: c.order, Offer: c.offer,
 		}, now)
+		r.Again(&rep, driver.Waiter(c.id).ID())
 		o.granted, o.token, o.number, o.holder = rep.Granted, rep.Token, rep.Number, rep.Holder
 		o.listed, o.full, o.out = rep.Listed, rep.Full, rep.Out
 		ttl, room = rep.TTL, rep.Room
@@ -167,7 +168,7 @@ func (c asked) by(r *candidate, now time.Time) (o effect, ttl time.Duration, roo
 		waiting, n, err = r.Release(driver.ReleaseRequest{
 			Owner: c.owner, Kind: c.kind(), AtMost: int(c.atMost), Token: c.token, Waiter: driver.Waiter(c.id),
 		}, func(string) bool { return true }, now)
-		o.waiting = string(waiting)
+		o.waiting = string(driver.Signal{Next: waiting}.Called().Next)
 	}
 	switch {
 	case errors.Is(err, driver.ErrTakenOver):
@@ -181,9 +182,13 @@ func (c asked) by(r *candidate, now time.Time) (o effect, ttl time.Duration, roo
 		o.code = 1
 	}
 	if n.Announced {
-		o.message = string(n.Signal.Next)
-		if n.Signal.Now > 0 {
-			o.message = fmt.Sprintf("*%d,%s", n.Signal.Now, n.Signal.Next)
+		signal := n.Signal.Called()
+		o.message = string(signal.Next)
+		if signal.Now > 0 {
+			o.message = fmt.Sprintf("*%d,%s", signal.Now, signal.Next)
+		}
+		if n.To != "" && !strings.Contains(o.message, ",") {
+			o.message = "" // the only locker is offered the lock, and not called as well
 		}
 	}
 	if n.To != "" {

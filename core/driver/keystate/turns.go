@@ -95,16 +95,16 @@ func (r *Record) accept(owner string, ttl time.Duration, now time.Time) {
 }
 
 // offer offers a lock that becomes free to the first locker that waits, if that takes offers. A
-// locker that has said so, and that the store does not reach any more, loses its place.
+// locker that has said so, and that the store does not reach any more, loses its place, and so do
+// those after it.
 func (r *Record) offer(n *Notices, reaches func(id string) bool, now time.Time) (v reservation) {
+	for len(r.waiting) > 0 && r.waiting[0].TakesOffers() && !reaches(r.waiting[0].ID()) {
+		r.waiting = r.waiting[1:]
+	}
 	if len(r.waiting) == 0 || r.waiting[0].Place() || !r.waiting[0].TakesOffers() {
 		return v
 	}
 	id := r.waiting[0].ID()
-	if !reaches(id) {
-		r.waiting = r.waiting[1:]
-		return v
-	}
 	token := r.mint(now, 1)
 	switch {
 	case r.next != 0:

@@ -53,7 +53,7 @@ func (r *candidate) Clone() *candidate { return &candidate{*r.Record.Clone(), ma
 
 func newWorld(key string, seed uint64) *world {
 	w := &world{key: key, rand: rand.New(rand.NewPCG(seed, 1)), records: []*candidate{{notes: map[string]time.Time{}}}}
-	for i := range 6 {
+	for i := range 8 { // more than a release calls
 		w.members = append(w.members, &member{id: fmt.Sprintf("%x%08x", 0xa+i, seed&0xffffffff)})
 	}
 	w.limits = [][]int64{{0}, {1}, {2}, {3}, {1, 2, 4}, {0, 2}}[w.rand.IntN(6)]
@@ -67,6 +67,9 @@ func (w *world) once(in int) bool { return w.rand.IntN(in) == 0 }
 
 // lease is a lease in ms: most end during the test, many at once.
 func (w *world) lease() int64 {
+	if w.once(100) {
+		return 30_000
+	}
 	most := []int64{4, 40, 300, 1500}[w.rand.IntN(4)]
 	return 1 + w.rand.Int64N(most)
 }

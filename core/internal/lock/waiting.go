@@ -136,7 +136,7 @@ func (t *Table) wait(ctx context.Context, w *Waiter, s step, deadline clock.Inst
 			if w.Terms.takesOffers() {
 				t.hints.offers.begin(t)
 			}
-			stop := t.store.Watch(l.key, t.Clock.Time(s.since), l.signalled)
+			stop := t.store.Watch(t.ID, l.key, t.Clock.Time(s.since), l.signalled)
 			now := t.Clock.Now()
 			l.shard.event(l, func(fx *effects) {
 				// The lock may be forgotten, and its acquisition another's by now: of a lock that

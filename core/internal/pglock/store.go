@@ -306,7 +306,7 @@ func notOwner(code int) error {
 }
 
 // Watch implements [driver.Store].
-func (s *Store) Watch(key string, since time.Time, wake func(driver.Signal)) (stop func()) {
+func (s *Store) Watch(_, key string, since time.Time, wake func(driver.Signal)) (stop func()) {
 	return s.watches.watch(key, since, wake)
 }
 

@@ -143,7 +143,7 @@ func TestRequestsOfACallHaveTheirOwnArguments(t *testing.T) {
 					r.ask.Waiter = "a third"
 				}
 				return r.Make(s, releaseScript, r.names[0], r.room[:]).Keys(&r.names[0]).
-					Args(&r.ask.Owner).Common(s.announces(), (*string)(&r.ask.Waiter))
+					Args(&r.ask.Owner).Common(s.Publish(), (*string)(&r.ask.Waiter))
 			}) {
 				want := "1"
 				if rest(i) != "" {

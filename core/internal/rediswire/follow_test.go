@@ -54,7 +54,7 @@ func hold(t *testing.T, s *Store, key string) {
 			t.Error(err)
 		}
 	})
-	stop := s.Watch(key, time.Now(), func(driver.Signal) {})
+	stop := s.Watch("w1", key, time.Now(), func(driver.Signal) {})
 	t.Cleanup(stop)
 }
 
@@ -96,7 +96,7 @@ func TestAStoreFollowsAFailoverWhoseOldMasterStillAnswers(t *testing.T) {
 					t.Errorf("%s was not taken on the new master", key)
 				}
 			}
-			channel := s.names.channel(s.names.lock("held"))
+			channel := s.names.wanted("w1")
 			redistest.Eventually(t, time.Minute, func(ctx context.Context) error {
 				rdb := after.Client(t)
 				n, m := rdb.PubSubNumSub(ctx, channel).Val()[channel], rdb.PubSubShardNumSub(ctx, channel).Val()[channel]

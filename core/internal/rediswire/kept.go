@@ -42,7 +42,7 @@ func (s *Store) Unkeep(ctx context.Context, key, fence string) (freed bool, err 
 	})
 	r.names[0], r.names[1] = s.names.with(key, fenceSuffix)
 	r.seen = fence
-	r.Make(s, unkeepScript, r.names[0], r.room[:]).Keys(&r.names[0], &r.names[1]).Args(&r.seen, s.announces())
+	r.Make(s, unkeepScript, r.names[0], r.room[:]).Keys(&r.names[0], &r.names[1]).Args(&r.seen)
 	if r.Start(); !r.Wait(ctx, time.Time{}) {
 		return false, inflight.Pending(ctx)
 	}

@@ -211,9 +211,9 @@ func (s *Store) Release(_ context.Context, ask driver.ReleaseRequest) (waiting d
 	}
 	r.Args(&r.ask.Owner)
 	if !place && !ask.Remember {
-		r.Common(s.announces(), (*string)(&r.ask.Waiter))
+		r.Common(s.Publish(), (*string)(&r.ask.Waiter))
 	} else {
-		r.Args(s.announces(), (*string)(&r.ask.Waiter))
+		r.Args(s.Publish(), (*string)(&r.ask.Waiter))
 	}
 	if place {
 		r.atMost = int64(ask.AtMost)
@@ -244,7 +244,7 @@ func (s *Store) Decline(ctx context.Context, key, waiter string) error {
 		room         [callArgs + 3]any
 	})
 	r.lock, r.waiter = s.names.lock(key), waiter
-	r.Make(s, declineScript, r.lock, r.room[:]).Keys(&r.lock).Args(&r.waiter, s.announces())
+	r.Make(s, declineScript, r.lock, r.room[:]).Keys(&r.lock).Args(&r.waiter, s.Publish())
 	if r.Start(); !r.Wait(ctx, time.Time{}) {
 		return inflight.Pending(ctx)
 	}
@@ -324,11 +324,6 @@ func notOwner(n int64) error {
 		return driver.ErrRevoked
 	}
 	return driver.ErrDeleted
-}
-
-// Watch implements [driver.Store].
-func (s *Store) Watch(key string, since time.Time, wake func(driver.Signal)) (stop func()) {
-	return s.Subscribe(s.names.channel(s.names.lock(key)), since, wake)
 }
 
 // Renew implements [driver.Store]. It renews leases on different servers in parallel,

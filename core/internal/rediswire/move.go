@@ -55,7 +55,7 @@ func (s *Store) move(ctx context.Context, ask driver.AcquireRequest) (driver.Rep
 		r.keys[2] = r.keys[0] + passedInfix + ask.From
 		r.Keys(&r.keys[2])
 	}
-	r.Args(&r.ask.Owner, &r.ask.From, &r.ms[0], &r.ms[1], &r.above, s.announces(), &r.tokens, &r.ms[2])
+	r.Args(&r.ask.Owner, &r.ask.From, &r.ms[0], &r.ms[1], &r.above, s.Publish(), &r.tokens, &r.ms[2])
 	r.Deadline, r.Write, r.Asks, r.Stubborn, r.Least = ask.Deadline, true, true, true, 2
 	if !r.Do(ctx, ask.Deadline) {
 		return driver.Reply{}, inflight.Pending(ctx)

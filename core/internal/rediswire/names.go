@@ -94,7 +94,6 @@ func (n names) with(key, suffix string) (lock, name string) {
 type announcements struct {
 	sharded atomic.Bool // of Redis Cluster: a channel lives on the node of its slot
 	known   atomic.Bool // a server has said so; until then the client's type decides
-	plain   string      // the first argument of scripts that make the name of the channel
 }
 
 // The commands that announce a release.
@@ -106,13 +105,4 @@ func (s *Store) Publish() *string {
 		return &shardedPublish
 	}
 	return &plainPublish
-}
-
-// announces is [Store.Publish] for a script that makes the name of the channel itself.
-// The script appends names.db to the name.
-func (s *Store) announces() *string {
-	if s.announce.sharded.Load() {
-		return &shardedPublish
-	}
-	return &s.announce.plain
 }

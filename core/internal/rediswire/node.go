@@ -206,10 +206,11 @@ func (n *Node) Confirm(ctx context.Context, batch []Confirmation, done func(i in
 	}, done)
 }
 
-// Watch is [Store.Watch], except that wake receives the owner that gave the lock up and
-// the list of waiters. Both are empty when the node may have missed a release.
+// Watch calls wake with the owner that gave the lock up and the list of waiters: a node announces
+// each release to all who listen. Both are empty when the node may have missed a release.
 func (n *Node) Watch(key string, since time.Time, wake func(owner string, next driver.Waiters)) (stop func()) {
-	return n.store.Watch(key, since, func(s driver.Signal) {
+	channel := n.store.names.channel(n.store.names.lock(key))
+	return n.store.Subscribe(channel, since, func(s driver.Signal) {
 		owner, next, _ := strings.Cut(string(s.Next), " ")
 		wake(owner, driver.Waiters(next))
 	})

@@ -34,6 +34,7 @@ type Store struct {
 	trips                      clock.Trips // of requests for locks
 
 	subscriber *subscriber
+	called     called
 	shut       atomic.Bool
 	mute       atomic.Bool   // announcements are refused, which was said
 	occupied   logs.Throttle // keys with a value that is no lock
@@ -98,7 +99,6 @@ func Open(rdb redis.UniversalClient, set Config) (*Store, error) {
 		set.Log = new(logs.Log)
 	}
 	s := &Store{names: namesOf(set.Prefix, 0), log: set.Log, ack: ack{set.Replicas, set.Within}}
-	s.announce.plain = plainPublish
 	s.requests = route{
 		store: s, ack: s.ack, most: cmp.Or(set.Connections, maxPipelines), patience: set.patience, following: make(chan struct{}, maxFollowing),
 	}
@@ -116,7 +116,6 @@ func Open(rdb redis.UniversalClient, set Config) (*Store, error) {
 		}
 		o := *c.Options()
 		s.names = namesOf(set.Prefix, o.DB)
-		s.announce.plain += s.names.db
 		inspect(set.Log, c, o.ReadTimeout, false)
 		o.OnConnect = then(o.OnConnect, s.introduce)
 		if set.greet != nil {

@@ -124,10 +124,10 @@ func (s *subscriber) join(channel string, since time.Time, w *watcher) *topic {
 		s.route(t)
 	case t.confirmed.IsZero():
 		// It will be confirmed, and then all watchers look.
-	case t.heard.After(since) && !partial(t.last):
+	case t.heard.After(since) && !partial(t.last) && !s.store.names.ofLocker(channel):
 		s.tell(t, t.last, w) // it was said while the caller was on its way
 	case t.heard.After(since):
-		s.tell(t, "", w) // before it, the lock may have become free
+		s.tell(t, "", w) // messages before it may count as well
 	case t.confirmed.After(since):
 		s.tell(t, "", w)
 	}

@@ -30,8 +30,8 @@ type subscription struct {
 	asked, answered int
 }
 
-func without(list []string, s string) []string {
-	return slices.DeleteFunc(list, func(x string) bool { return x == s })
+func without[T comparable](list []T, one T) []T {
+	return slices.DeleteFunc(list, func(x T) bool { return x == one })
 }
 
 // write has the server told about new and dropped channels. Called with the

@@ -64,9 +64,9 @@ func (m *moving) store(t *testing.T, change ...func(*Config)) *Store {
 	return s
 }
 
-// listens fails unless a store listens on a server to the releases of a key.
-func listens(ctx context.Context, s *Store, rdb *redis.Client, key string) error {
-	channel := s.names.channel(s.names.lock(key))
+// listens fails unless a store listens on a server to the calls of a locker.
+func listens(ctx context.Context, s *Store, rdb *redis.Client, id string) error {
+	channel := s.names.wanted(id)
 	n, err := rdb.PubSubNumSub(ctx, channel).Result()
 	if err == nil && n[channel] != 1 {
 		err = fmt.Errorf("%d connections listen to %s", n[channel], channel)
@@ -79,7 +79,7 @@ func listens(ctx context.Context, s *Store, rdb *redis.Client, key string) error
 // for good, since no request goes by it: it received no release.
 func TestAConnectionThatIsDialedWhileTheAddressChangesDoesNotStay(t *testing.T) {
 	for name, connect := range map[string]func(*Store){
-		"subscription": func(s *Store) { s.Watch("watched", time.Now(), func(driver.Signal) {}) },
+		"subscription": func(s *Store) { s.Watch("w1", "watched", time.Now(), func(driver.Signal) {}) },
 		"renewals": func(s *Store) {
 			s.Renew(context.Background(), []driver.Renewal{{Key: "k", Owner: "o", TTL: time.Minute}}, func(int, bool, error) {})
 		},
@@ -110,7 +110,7 @@ func TestAConnectionThatIsDialedWhileTheAddressChangesDoesNotStay(t *testing.T) 
 			<-done
 			redistest.Eventually(t, time.Minute, func(ctx context.Context) error { return connected(ctx, old, 0, 0) })
 			if name == "subscription" {
-				redistest.Eventually(t, time.Minute, func(ctx context.Context) error { return listens(ctx, s, after.Client(t), "watched") })
+				redistest.Eventually(t, time.Minute, func(ctx context.Context) error { return listens(ctx, s, after.Client(t), "w1") })
 			}
 		})
 	}
@@ -128,11 +128,11 @@ func TestASubscriptionThatLeadsElsewhereThanRequestsIsGivenUp(t *testing.T) {
 	take(t, s, "k") // over a connection that stays
 	rest(t, s)
 	addr.now.Store(before)
-	s.Watch("watched", time.Now(), func(driver.Signal) {})
+	s.Watch("w1", "watched", time.Now(), func(driver.Signal) {})
 	old, rdb := before.Client(t), after.Client(t)
-	redistest.Eventually(t, time.Minute, func(ctx context.Context) error { return listens(ctx, s, old, "watched") })
+	redistest.Eventually(t, time.Minute, func(ctx context.Context) error { return listens(ctx, s, old, "w1") })
 	addr.now.Store(after)
-	redistest.Eventually(t, time.Minute, func(ctx context.Context) error { return listens(ctx, s, rdb, "watched") })
+	redistest.Eventually(t, time.Minute, func(ctx context.Context) error { return listens(ctx, s, rdb, "w1") })
 	pinged(t, after) // that is found out once for a connection
 }
 
@@ -146,11 +146,11 @@ func TestASubscriptionGoesWithItsChannelToAnotherNode(t *testing.T) {
 	s := newStore(t, clusterOf(t, &now))
 	s.dialer.follow = follow{} // the nodes of a Cluster are asked when that seems to help
 	s.subscriber.silence = 200 * time.Millisecond
-	s.Watch("watched", time.Now(), func(driver.Signal) {})
-	redistest.Eventually(t, time.Minute, func(ctx context.Context) error { return listens(ctx, s, before.Client(t), "watched") })
+	s.Watch("w1", "watched", time.Now(), func(driver.Signal) {})
+	redistest.Eventually(t, time.Minute, func(ctx context.Context) error { return listens(ctx, s, before.Client(t), "w1") })
 	now.Store(after)
 	s.reload()
-	redistest.Eventually(t, time.Minute, func(ctx context.Context) error { return listens(ctx, s, after.Client(t), "watched") })
+	redistest.Eventually(t, time.Minute, func(ctx context.Context) error { return listens(ctx, s, after.Client(t), "w1") })
 }
 
 // A user who may not have that said falls back to pings.
@@ -163,8 +163,8 @@ func TestASubscriptionIsKeptWithoutTheRightToFindOutWhereItLeads(t *testing.T) {
 	}
 	s := newStore(t, srv.Client(t, func(o *redis.Options) { o.Username, o.Password, o.ClientName = "app", "p", "store" }))
 	s.subscriber.silence = 200 * time.Millisecond
-	s.Watch("watched", time.Now(), func(driver.Signal) {})
-	redistest.Eventually(t, time.Minute, func(ctx context.Context) error { return listens(ctx, s, admin, "watched") })
+	s.Watch("w1", "watched", time.Now(), func(driver.Signal) {})
+	redistest.Eventually(t, time.Minute, func(ctx context.Context) error { return listens(ctx, s, admin, "w1") })
 	pinged(t, srv)
 	s.subscriber.mu.Lock()
 	defer s.subscriber.mu.Unlock()
@@ -185,7 +185,7 @@ func TestASubscriptionThatHearsNothingOfScriptsIsNotMadeAnewForEver(t *testing.T
 	take(t, s, "k") // over a connection that stays
 	rest(t, s)
 	addr.now.Store(subscriptions)
-	s.Watch("watched", time.Now(), func(driver.Signal) {})
+	s.Watch("w1", "watched", time.Now(), func(driver.Signal) {})
 	pinged(t, subscriptions)
 	redistest.Eventually(t, time.Minute, func(context.Context) error { // the line is written on another goroutine
 		if log.Count("does not reach the subscriptions of this process") == 0 {

@@ -44,4 +44,4 @@ func (store) Renew(_ context.Context, batch []driver.Renewal, done func(int, boo
 func (store) Release(context.Context, driver.ReleaseRequest) (driver.Waiters, error) { return "", nil }
 
 // Watch implements driver.Store.
-func (store) Watch(string, time.Time, func(driver.Signal)) (stop func()) { return func() {} }
+func (store) Watch(string, string, time.Time, func(driver.Signal)) (stop func()) { return func() {} }

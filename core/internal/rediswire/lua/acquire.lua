@@ -57,7 +57,8 @@ local function contended()
 		if r then
 			local ms, behind = opening(lock, q, bare(id), r, o, named or '')
 			if ms > 0 then
-				return {o or '', ms, enlist(lock, q, id, ''), tonumber((match(o or '', '%d+$')))} -- in parentheses: miniredis has no value where Redis has nil
+				local listed, new = enlist(lock, q, id, '')
+				return {o or '', again(ms, listed, new, id), listed, tonumber((match(o or '', '%d+$')))} -- in parentheses: miniredis has no value where Redis has nil
 			end
 			call('DEL', lock)
 			return grant(lock, fence, owner, lease, keep, behind)
@@ -69,7 +70,8 @@ local function contended()
 			end
 			local names, token = holders(lock, 1)
 			want(lock, q, id, names)
-			return {names, call('PTTL', lock), enlist(lock, q, id, ''), tonumber(token)}
+			local listed, new = enlist(lock, q, id, '')
+			return {names, again(call('PTTL', lock), listed, new, id), listed, tonumber(token)}
 		end
 
 		local now = clock()

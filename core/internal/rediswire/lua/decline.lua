@@ -45,8 +45,6 @@ end
 call('DEL', lock)
 q = behind
 -- include reserve.lua
-local command, db = match(ARGV[2], '^(%u+)(.*)$')
-if q ~= '' and type(pcall_(command, lock .. ':free' .. db, q)) ~= 'number' then
-	return 2
-end
-return 1
+local publish = ARGV[2]
+-- include call.lua
+return told and 1 or 2

@@ -62,14 +62,16 @@ local function enter(held, lock, fence, owner, lease, keep, atmost, id, tokens)
 		if first and (atmost == 0 or select(2, gsub(sub(q, 1, first), ',', '')) < atmost) then
 			ms, behind = 0, without(q, id) -- as many come together as there are places
 		elseif ms > 0 then
-			return {o or '', ms, enlist(lock, q, id, '+'), 0}
+			local listed, new = enlist(lock, q, id, '+')
+			return {o or '', again(ms, listed, new, id), listed, 0}
 		end
 		call('DEL', lock)
 		fresh, left = true, behind
 	elseif not m and not fresh then
 		local names = holders(lock, 1)
 		want(lock, q, id, names)
-		return {names, call('PTTL', lock), enlist(lock, q, id, '+'), 0}
+		local listed, new = enlist(lock, q, id, '+')
+		return {names, again(call('PTTL', lock), listed, new, id), listed, 0}
 	end
 
 	local now, earliest = clock(), nil
@@ -84,7 +86,7 @@ local function enter(held, lock, fence, owner, lease, keep, atmost, id, tokens)
 		if full or b > now and not ahead(q, id) then
 			local ms, names = (full and earliest or b) - now, holders(lock, n)
 			want(lock, q, id, names)
-			return {names, max(1, min(poll, ms)), enlist(lock, q, id, '+'), full and 1 or 0}
+			return {names, max(1, min(poll, ms)), (enlist(lock, q, id, '+')), full and 1 or 0}
 		end
 	end
 

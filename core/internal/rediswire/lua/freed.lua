@@ -23,44 +23,43 @@ end
 if q then
 	call('DEL', lock)
 	local id = waiter ~= '' and string.match(waiter, '^%+?([^~]*)')
-	-- A room stays for the lockers that a full list has left out, and that ask now: a locker that is offered the
-	-- lock has its own until it has renewed.
-	if id and select(2, string.gsub(q, ',', '')) < room - 2 and not string.find(q, id, 1, true) then
+	if id and #q < room and not string.find(q, id, 1, true) then
 		q = q == '' and waiter or q .. ',' .. waiter
 	end
 	if fence then
 		-- include remember.lua
 	end
 	if q ~= '' then
-		local command, db = string.match(publish, '^(%u+)(.*)$')
-		local first, rest = string.match(q, '^([^,~+]+)~%u,?(.*)$')
-		local offer, minted
-		if first and command ~= 'SPUBLISH' then
-			-- What fails here, for want of a right, must not undo the release.
-			local _, made = pcall(function()
-				local fence, keep, tokens = fence or lock .. ':fence', keep or 120000, 1
-				-- include mint.lua
-				return {not spare and text}
-			end)
-			minted = made[1]
-			offer = minted and first .. ':' .. minted
-		end
+		local most, head = 5, ''
+		local offers, minted, offer, first, rest = publish ~= 'SPUBLISH', nil, nil, nil, nil
 		repeat
+			first, rest = string.match(q, '^([^,~+]+)~%u,?(.*)$')
+			if first and offers and not minted then
+				-- What fails here, for want of a right, must not undo the release.
+				local _, made = pcall(function()
+					local fence, keep, tokens = fence or lock .. ':fence', keep or 120000, 1
+					-- include mint.lua
+					return {not spare and text}
+				end)
+				minted = made[1]
+				offers = not not minted
+			end
+			offer = first and offers and first .. ':' .. minted or nil
 			-- include reserve.lua
-			local told = offer and reserved and redis.pcall(command, string.match(lock, '^[^{]*') .. 'wanted:' .. first,
+			local reached = offer and reserved and redis.pcall(publish, string.match(lock, '^[^{]*') .. 'wanted:' .. first,
 				'=' .. minted .. (rest == '' and '' or '+') .. ' ' .. lock)
-			local again = offer and (type(told) ~= 'number' or told == 0)
+			local again = offer and (type(reached) ~= 'number' or reached == 0)
 			if again then
 				redis.pcall('DEL', lock)
-				q, offer = told == 0 and rest or q, nil
+				q, offers = reached == 0 and rest or q, reached == 0
 			end
 		until not again
-		if q == '' then
-			reply = 1
-		elseif type(redis.pcall(command, lock .. ':free' .. db, q)) ~= 'number' then
+		local offered = offer and first
+		-- include call.lua
+		if not told then
 			reply = 2
-		elseif string.match(q, '^%+?([^~]*)') ~= id or string.find(q, ',', 1, true) then
-			reply = {q}
+		elseif called ~= '' and (string.match(called, '^%+?([^~]*)') ~= id or string.find(called, ',', 1, true)) then
+			reply = {called}
 		end
 	end
 else

@@ -1,4 +1,4 @@
--- Gives up an owner's place and tells the waiting lockers. Or does so for several
+-- Gives up an owner's place and calls the first of the waiting lockers. Or does so for several
 -- places, each on its own, where one server has them all: their keys and arguments then
 -- follow one another, for all with a fence or for all without. See places.lua for the
 -- layout.
@@ -6,21 +6,19 @@
 -- KEYS[1] lock
 -- KEYS[2] fence, only when the store does not have the last token
 -- ARGV[1] owner
--- ARGV[2] PUBLISH or SPUBLISH, to the channel with the name of the lock and ":free". The
---         ending of the command, "@" and the number of a database other than 0, is also the
---         ending of the name
+-- ARGV[2] PUBLISH or SPUBLISH, as in release.lua
 -- ARGV[3] a locker that wants a place again, after the others; empty for none. It does
 --         not get into a full list
 -- ARGV[4] how many owners may have places, as the owner asked for; 0 for any number
 -- ARGV[5] the last token given out under this owner
 -- ARGV[6] how long the fence is kept, in ms
 --
--- Returns 1, 2 if it could not be announced, or where the owner has no place 0, or -1 if
+-- Returns 1, 2 if the lockers could not be called, or where the owner has no place 0, or -1 if
 -- another owner holds the lock exclusively, or in both cases -2 if an operator has released
 -- the place. A place that has ended is none. The first write is a deletion, which works when memory
 -- is full. For several places it returns a list; see several.lua.
--- The announcement is the list if the lock is free, else "*k,list" if the first k of a
--- list may have places.
+-- The message is as in call.lua if the lock is free. Else the first k of a list may have places: only
+-- these are called, and the list has "*k," before it.
 local KEYS, ARGV, call, format = KEYS, ARGV, redis.call, string.format
 local time, stamp -- the server's, in µs
 local held
@@ -88,16 +86,16 @@ local function leave(held, lock, fence, owner, publish, waiter, atmost, token, k
 	if waiter ~= '' and not full(q) and not find(q, bare(waiter), 1, true) then
 		q = q == '' and '+' .. waiter or q .. ',+' .. waiter
 	end
-	local message = ''
+	local calls, most, head = '', most, ''
 	if n == 0 then
 		call('DEL', lock)
 		q = uncalled(q)
 		-- include reserve.lua
-		message = q
+		calls = q
 	else
 		local stays, k, list = invite(q, atmost - n, barrier, now)
 		if k > 0 then
-			message = format('*%d,%s', k, list)
+			calls, most, head = list, k, format('*%d,', k)
 		end
 		if stays == '' and held[2] then
 			call('HDEL', lock, 'q')
@@ -111,8 +109,9 @@ local function leave(held, lock, fence, owner, publish, waiter, atmost, token, k
 	if fence then
 		-- include remember.lua
 	end
-	local command, db = match(publish, '^(%u+)(.*)$')
-	return (message == '' or type(pcall_(command, lock .. ':free' .. db, message)) == 'number') and 1 or 2
+	local q = calls
+	-- include call.lua
+	return told and 1 or 2
 end
 
 if #ARGV == 4 then

@@ -27,6 +27,7 @@ local time, stamp -- the server's, in µs
 -- include want.lua
 
 local lock, fence, line, owner, lease, keep = KEYS[1], KEYS[2], KEYS[3], ARGV[1], ARGV[2], ARGV[3]
+local lately = 63 -- lockers of which the last newest caller is known
 local newest, number = ARGV[5] == '1', tonumber(ARGV[6])
 local id, left = match(ARGV[4], '^(.*)@(%d+)$')
 id = id or ARGV[4]
@@ -59,7 +60,7 @@ end
 -- rights than a lock.
 local function bound()
 	local all = call('HGETALL', line)
-	if #all <= 2 * (room + 1) then
+	if #all <= 2 * (lately + 1) then
 		return
 	end
 	local oldest, least, kept = 0, math.huge, {}
@@ -120,12 +121,12 @@ end
 
 -- refused enters the caller into the list.
 local function refused(names, ms)
-	local listed = 0
+	local listed, new = 0, q
 	if id ~= '' and newest then
 		if full(others) then
 			others = match(others, '^(.*),') -- the last asks for a place again
 		end
-		local new = others == '' and id or id .. ',' .. others
+		new = others == '' and id or id .. ',' .. others
 		listed = (new == q or type(pcall_('HSET', lock, 'q', new)) == 'number') and 1 or 0
 	elseif id ~= '' then
 		local only = call('HMGET', line, 'w')[1]
@@ -134,12 +135,12 @@ local function refused(names, ms)
 		end
 		number = 1
 		write(alone, 'w', bare(id))
-		listed = enlist(lock, q, id, '')
+		listed, new = enlist(lock, q, id, '')
 	end
 	if owner ~= '' then -- else its locker has the lock itself
 		want(lock, comes and '' or q, id, names)
 	end
-	return {names, ms, listed, number}
+	return {names, again(ms, listed, new, id), listed, number}
 end
 
 if not m and not r and call('EXISTS', lock) == 0 then

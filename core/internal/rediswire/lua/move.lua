@@ -88,10 +88,10 @@ if noted then
 	pcall_('SET', noted, '1', 'PX', format('%.0f', left + ARGV[8]))
 end
 if q and not place and lease < left then
-	local command, db = match(ARGV[6], '^(%u+)(.*)$')
 	-- In lower case the first locker is called, and not offered the lock (freed.lua).
-	pcall_(command, lock .. ':free' .. db, (string.gsub(q, '^[^,]*~%u', function(first)
+	local publish, q = ARGV[6], string.gsub(q, '^[^,]*~%u', function(first)
 		return string.sub(first, 1, -2) .. string.lower(string.sub(first, -1))
-	end)))
+	end)
+	-- include call.lua
 end
 return not place and spare and {token, spare} or token

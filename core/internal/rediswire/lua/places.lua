@@ -22,7 +22,8 @@
 local call, pcall_, format, floor = redis.call, redis.pcall, string.format, math.floor
 local find, sub, gsub, gmatch, match = string.find, string.sub, string.gsub, string.gmatch, string.match
 local ceil, max, min = math.ceil, math.max, math.min
-local room = 63 -- lockers in a list
+local room = 65536 -- bytes of a list, beyond which no locker is entered: 1,800 lockers
+local most, head, offered = 5, '', nil -- for call.lua
 local linger = 1000 -- ms
 local poll = 1000 -- after how many ms a locker asks again at the latest where owners have places
 local longest = 1500 -- ms that a barrier keeps others out; a live locker asks again after poll at most
@@ -56,11 +57,12 @@ end
 
 -- full reports whether the list has no room for another locker.
 local function full(q)
-	return select(2, gsub(q, ',', '')) >= room - 1
+	return #q >= room
 end
 
 -- enlist enters a locker at the end of the list, or changes its wish. When memory
--- is full, or the list long, it does not grow. Returns 1 if the locker is in the list.
+-- is full, or the list long, it does not grow. Returns 1 if the locker is in the list, else 0, and the
+-- list.
 local function enlist(lock, q, name, sign)
 	local first, last = entry(q, bare(name))
 	local new
@@ -69,9 +71,26 @@ local function enlist(lock, q, name, sign)
 	elseif name ~= '' and not full(q) then
 		new = q == '' and sign .. name or q .. ',' .. sign .. name
 	else
-		return 0
+		return 0, q
 	end
-	return (new == q or type(pcall_('HSET', lock, 'q', new)) == 'number') and 1 or 0
+	return (new == q or type(pcall_('HSET', lock, 'q', new)) == 'number') and 1 or 0, new
+end
+
+-- again bounds after how many ms a locker in the list asks again. A release calls the next lockers by
+-- name. If all of these are dead, no message wakes the others: they ask more often, the less often the
+-- more they are, so that a list costs 115 requests a second at most.
+local function again(ms, listed, q, name)
+	if listed == 0 then
+		return ms
+	end
+	local at, comma = entry(q, bare(name)), 0
+	for _ = 1, most do
+		comma = find(q, ',', comma + 1, true)
+		if not comma or comma > at then
+			return min(ms, 10000)
+		end
+	end
+	return min(ms, max(1500, floor(#q / 4)))
 end
 
 -- without returns a list that lacks a locker.

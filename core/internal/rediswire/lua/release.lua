@@ -1,4 +1,4 @@
--- Gives up the lock of an owner and tells the waiting lockers. Or does
+-- Gives up the lock of an owner and calls the first of the waiting lockers. Or does
 -- so for several locks, each on its own, where one server has them all: their keys
 -- and arguments then follow one another, for all with a fence or for all without. The
 -- common arguments, without a fence all but the owners, may be there once, after the
@@ -7,22 +7,21 @@
 -- KEYS[1] lock
 -- KEYS[2] fence, only when the store does not have the last token
 -- ARGV[1] owner
--- ARGV[2] PUBLISH or SPUBLISH, to the channel with the name of the lock and ":free". The
---         ending of the command, "@" and the number of a database other than 0, is also the
---         ending of the name
+-- ARGV[2] PUBLISH, or on a node of a Cluster SPUBLISH, which makes no offers: a node does not know who
+--         listens elsewhere
 -- ARGV[3] a locker that wants the lock again, after the others; empty for none. It
---         does not get into a full list, which those in it would keep for themselves
+--         does not get into a full list
 -- ARGV[4] the last token given out under this owner
 -- ARGV[5] how long the fence is kept, in ms
 --
--- Returns 1, the list of the lockers that wait, in a list, if it has others than the third
--- argument and was announced, 2 if it could not be, or where the owner does not hold the
+-- Returns 1, the list of the lockers that were called (call.lua), in a list, if it has others than the
+-- third argument, 2 if they could not be called, or where the owner does not hold the
 -- lock -2 if an operator has released it, else 0 if no owner does and -1 if another owner does. It frees by deleting,
 -- which works when memory is full; what may fail comes after, and does not undo it. A lock
 -- with a list is then reserved for the first of it, or offered to it (freed.lua). For several locks it returns a list; see several.lua.
 local KEYS, ARGV, call, format = KEYS, ARGV, redis.call, string.format
 local time, stamp -- the server's, in µs
-local room = 63 -- lockers in a list, as in places.lua
+local room = 65536 -- as in places.lua
 
 if #KEYS == 1 or #KEYS == 2 and #ARGV == 5 then -- without a function, as in acquire.lua
 	local lock, fence, owner, publish, waiter, token, keep = KEYS[1], KEYS[2], ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]

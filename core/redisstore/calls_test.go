@@ -1,0 +1,82 @@
+//go:build integration
+
+package redisstore_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/interlock-go/interlock/core"
+)
+
+// A release calls the next lockers by name, so a grant costs as many bytes with many waiting processes
+// as with four. A process is a locker with connections of its own, and one caller.
+func TestAGrantCostsTheSameBytesHoweverManyProcessesWait(t *testing.T) {
+	sent := map[int]float64{}
+	for _, processes := range crowds {
+		t.Run(fmt.Sprint(processes, " processes"), func(t *testing.T) {
+			w := alone(t)
+			grants, shares := 30*processes, make([]atomic.Int64, processes)
+			var lockers []*core.Locker
+			for range processes {
+				lockers = append(lockers, w.process())
+			}
+			output := func() float64 {
+				stats, err := w.rdb.Info(t.Context(), "stats").Result()
+				_, rest, found := strings.Cut(stats, "total_net_output_bytes:")
+				n, wrong := strconv.ParseFloat(strings.TrimSpace(strings.SplitN(rest, "\n", 2)[0]), 64)
+				if err != nil || !found || wrong != nil {
+					t.Fatal(stats, err, wrong)
+				}
+				return n
+			}
+			// contend has each process take and release the lock again and again, until so many grants.
+			contend := func(until int64) {
+				var all sync.WaitGroup
+				var total atomic.Int64
+				for i, l := range lockers {
+					all.Go(func() {
+						for total.Load() < until {
+							lease, err := l.Lock(context.Background(), "k")
+							if err != nil {
+								t.Error(err)
+								return
+							}
+							total.Add(1)
+							shares[i].Add(1)
+							w.release(lease)
+						}
+					})
+				}
+				all.Wait()
+			}
+			contend(int64(2 * processes)) // connections are made, and all wait in line
+			for i := range shares {
+				shares[i].Store(0)
+			}
+			before := output()
+			contend(int64(grants))
+			sent[processes] = (output() - before) / float64(grants)
+			var each []int64
+			for i := range shares {
+				each = append(each, shares[i].Load())
+			}
+			t.Logf("%d processes: Redis sends %.0f bytes a grant; shares %d to %d of %d grants",
+				processes, sent[processes], slices.Min(each), slices.Max(each), grants)
+			if least := slices.Min(each); least < 10 {
+				t.Errorf("a process had %d of %d grants; want at least a third of its share of 30", least, grants)
+			}
+		})
+	}
+	for processes, bytes := range sent {
+		if bytes > 1100 {
+			t.Errorf("%d processes: Redis sends %.0f bytes a grant; want 1100 at most", processes, bytes)
+		}
+	}
+}
