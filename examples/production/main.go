@@ -27,6 +27,7 @@ import (
 	"time"
 
 	"github.com/gin-gonic/gin"
+	client "github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"github.com/redis/go-redis/v9"
 	"go.opentelemetry.io/contrib/instrumentation/github.com/gin-gonic/gin/otelgin"
@@ -157,7 +158,7 @@ func run(public, ops net.Listener, store store, rdb *redis.Client, stop <-chan s
 		}
 		c.String(http.StatusOK, "ready")
 	})
-	o.GET("/metrics", gin.WrapH(promhttp.Handler()))
+	o.GET("/metrics", gin.WrapH(promhttp.HandlerFor(client.DefaultGatherer, promhttp.HandlerOpts{EnableOpenMetrics: true})))
 	o.GET("/debug/interlock", gin.BasicAuth(gin.Accounts{"operator": "secret"}),
 		gin.WrapH(interlockdebug.Handler(locker, interlockdebug.Observed(counted), interlockdebug.Engines(engine))))
 	operation := &http.Server{Handler: o, ReadTimeout: limit}
