@@ -116,17 +116,16 @@ func TestACallForAPermitOfItsCallerIsRefusedAtOnce(t *testing.T) {
 	}
 	l := start(t, never(t), grpc.ChainUnaryInterceptor(counts, grpclock.Protect(rules, nil).Unary()))
 	client := testpb.NewBankClient(dial(t, l, grpc.WithChainUnaryInterceptor(grpclock.UnaryClientRetry())))
-	ctx := t.Context()
-	for _, key := range []string{"account/1", "account/2"} {
+	lock := func(key string) *core.Lease {
 		lease, err := gateway.Lock(t.Context(), key, core.Permits(1))
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer func() { _ = lease.Release(context.WithoutCancel(t.Context())) }()
-		if key == "account/1" {
-			ctx = lease.Context()
-		}
+		t.Cleanup(func() { _ = lease.Release(context.WithoutCancel(t.Context())) })
+		return lease
 	}
+	ctx := lock("account/1").Context()
+	lock("account/2")
 	refusal{codes.Aborted, "held-by-caller", false, "-1"}.by(ctx, t, client.Debit, "1")
 	_, err := client.Try(ctx, &testpb.Request{Id: "2"})
 	if why := reasonOf(err); why != reason.Full || sent.Load() != 2 {

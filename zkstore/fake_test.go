@@ -78,18 +78,22 @@ func (c *fakeConn) listen(w *watching) (stop func()) { return c.events.listen(w)
 func (c *fakeConn) Sync(path string) (string, error) {
 	return path, c.ask("sync", func() error { return nil })
 }
+
 func (c *fakeConn) later(deliver func(at time.Time)) {
 	at := time.Now().Add(c.way)
 	c.outbox <- func() { deliver(at) }
 }
+
 func (c *fakeConn) count(kind string) (requests int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.sent[kind]
 }
+
 func (c *fakeConn) denied(need bool) (err error) {
 	return map[bool]error{true: zk.ErrNoAuth}[c.readOnly && need]
 }
+
 func (c *fakeConn) ask(kind string, do func() error) error {
 	time.Sleep(c.way)
 	done := make(chan error, 1)

@@ -3,6 +3,7 @@
 package fleet_test
 
 import (
+	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -74,10 +75,11 @@ func TestValuesThatAreNoLocksAreNotTakenForLocks(t *testing.T) {
 	}
 	_, err := f.Inspect(t.Context(), "string")
 	wantErr(t, err, driver.ErrKeyOccupied)
-	var listed error
-	for _, listed = range f.Locks(t.Context(), "string") { // one key, which must not look like a free lock
+	var listed []error
+	for _, err := range f.Locks(t.Context(), "string") { // one key, which must not look like a free lock
+		listed = append(listed, err)
 	}
-	wantErr(t, listed, driver.ErrKeyOccupied)
+	wantErr(t, errors.Join(listed...), driver.ErrKeyOccupied)
 	if l, err := f.Inspect(t.Context(), "fields"); err != nil || l.Held != 0 {
 		t.Errorf("%+v, %v", l, err)
 	}

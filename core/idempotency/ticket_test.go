@@ -66,7 +66,7 @@ func TestATicketIsNotShown(t *testing.T) {
 		token := w.record().Token
 		for name, part := range map[string]string{
 			"text": textOf(t, ticket), "token": token, "secret": string(secret), "secret in hexadecimal": hex.EncodeToString(secret),
-			"secret as numbers": strings.Trim(fmt.Sprint(secret), "[]"),
+			"secret as numbers": strings.Trim(fmt.Sprintf("%d", secret), "[]"),
 		} {
 			if strings.Contains(shown, part) {
 				t.Errorf("a text that may be logged shows the %s of the ticket: %s", name, shown)

@@ -158,15 +158,6 @@ func (w *world) name(key string) string { return w.prefix + ":{" + key + "}" }
 
 func (w *world) record(id string) string { return w.prefix + ":idem:{" + id + "}" }
 
-// heard waits until so many connections listen to a channel.
-func (w *world) heard(channel string, n int64) {
-	w.t.Helper()
-	w.soon(fmt.Sprintf("%d listen to %s", n, channel), func(ctx context.Context) bool {
-		got, err := w.rdb.PubSubNumSub(ctx, channel).Result()
-		return err == nil && got[channel] == n
-	})
-}
-
 // called waits until so many lockers listen to calls.
 func (w *world) called(n int64) {
 	w.t.Helper()

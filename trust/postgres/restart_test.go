@@ -27,7 +27,8 @@ type eachNew struct {
 func (c eachNew) Connect(context.Context) (sqldriver.Conn, error) { return c, nil }
 func (eachNew) Close() error                                      { return nil }
 func (eachNew) Begin() (sqldriver.Tx, error)                      { return nil, errors.ErrUnsupported }
-func (eachNew) Prepare(string) (sqldriver.Stmt, error)            { return nil, errors.ErrUnsupported }
+
+func (eachNew) Prepare(string) (sqldriver.Stmt, error) { return nil, errors.ErrUnsupported }
 
 func (c eachNew) QueryContext(ctx context.Context, query string, args []sqldriver.NamedValue) (sqldriver.Rows, error) {
 	c.sending(query)

@@ -5,12 +5,13 @@ package rediswire
 import (
 	"errors"
 	"fmt"
-	"github.com/interlock-go/interlock/core/driver"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/interlock-go/interlock/core/driver"
 
 	"github.com/redis/go-redis/v9"
 
