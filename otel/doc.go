@@ -79,6 +79,7 @@
 //	interlock.hold.oldest          gauge, s        rule
 //	interlock.queue.longest        gauge           -
 //	interlock.undelivered          counter         -
+//	interlock.idempotent.unknown   gauge           - (see [Observer.WatchUnknown])
 //
 // A rule for shared holds or permits has the label kind (interlock.kind) as well.
 //

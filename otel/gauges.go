@@ -3,6 +3,7 @@ package otellock
 import (
 	"context"
 	"errors"
+	"maps"
 	"reflect"
 	"slices"
 	"sync"
@@ -21,12 +22,13 @@ import (
 // would hide the values of the others.
 type gauges struct {
 	wait, maxHold, oldest metric.Float64ObservableGauge
-	longest               metric.Int64ObservableGauge
+	longest, unknown      metric.Int64ObservableGauge
 	undelivered           metric.Int64ObservableCounter
 
 	mu        sync.Mutex
 	observers []*Observer
 	watched   map[*watch]struct{}
+	unknowns  map[*unknown]struct{}
 }
 
 // shared has the gauges of all providers.
@@ -50,7 +52,7 @@ func gaugesOf(p metric.MeterProvider, m metric.Meter) (*gauges, error) {
 	if g := shared.of[key]; g != nil {
 		return g, nil
 	}
-	g := &gauges{watched: map[*watch]struct{}{}}
+	g := &gauges{watched: map[*watch]struct{}{}, unknowns: map[*unknown]struct{}{}}
 	if err := g.init(m); err != nil {
 		return nil, err
 	}
@@ -108,12 +110,15 @@ func (g *gauges) init(m metric.Meter) error {
 	g.longest, err = m.Int64ObservableGauge("interlock.queue.longest", metric.WithUnit("{caller}"),
 		metric.WithDescription("Callers of this process that wait for one key, where they are most."))
 	errs = append(errs, err)
+	g.unknown, err = m.Int64ObservableGauge("interlock.idempotent.unknown", metric.WithUnit("{request}"),
+		metric.WithDescription("Requests to idempotent endpoints of which the store does not know the outcome."))
+	errs = append(errs, err)
 	g.undelivered, err = m.Int64ObservableCounter("interlock.undelivered", metric.WithUnit("{call}"),
 		metric.WithDescription("Calls of observers, and lines of the log, that were dropped since earlier ones did not return."))
 	if errs = append(errs, err); errors.Join(errs...) != nil {
 		return errors.Join(errs...) // no callback for instruments that are not there
 	}
-	_, err = m.RegisterCallback(g.collect, g.wait, g.maxHold, g.oldest, g.longest, g.undelivered)
+	_, err = m.RegisterCallback(g.collect, g.wait, g.maxHold, g.oldest, g.longest, g.unknown, g.undelivered)
 	return err
 }
 
@@ -157,6 +162,7 @@ func (g *gauges) collect(_ context.Context, to metric.Observer) error {
 	for w := range g.watched {
 		lockers[w.locker] = w.observer
 	}
+	unknowns := slices.Collect(maps.Keys(g.unknowns))
 	g.mu.Unlock()
 	waits, holds, oldest := longest{}, longest{}, longest{}
 	for _, o := range observers {
@@ -189,5 +195,6 @@ func (g *gauges) collect(_ context.Context, to metric.Observer) error {
 		to.ObserveInt64(g.longest, int64(queue))
 		to.ObserveInt64(g.undelivered, undelivered)
 	}
+	reportUnknown(to, g.unknown, unknowns)
 	return nil
 }

@@ -149,6 +149,28 @@ func (f *Fleet) Records(ctx context.Context, q RecordQuery) iter.Seq2[Record, er
 	}
 }
 
+// mostUnknown is where a count of unknown outcomes ends.
+const mostUnknown = 1000
+
+// Unknown counts the records with an unknown outcome ([RecordUnknown]), of all endpoints, up to 1,000.
+// It goes through all records: do not call it for each request. The errors are those of Records.
+func (f *Fleet) Unknown(ctx context.Context) (int, error) {
+	return countUnknown(ctx, f.Records)
+}
+
+func countUnknown(ctx context.Context, records func(context.Context, RecordQuery) iter.Seq2[Record, error]) (int, error) {
+	found := make(map[string]struct{}) // a list can return a record twice
+	for r, err := range records(ctx, RecordQuery{States: []string{RecordUnknown}}) {
+		if err != nil {
+			return 0, err
+		}
+		if found[r.ID] = struct{}{}; len(found) == mostUnknown {
+			break
+		}
+	}
+	return len(found), nil
+}
+
 // recordPage goes through the records of a page, after the last one.
 func (f *Fleet) recordPage(
 	ctx context.Context, names []string, at, last position, q *RecordQuery, yield func(Record, error) bool,

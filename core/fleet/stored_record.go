@@ -57,6 +57,11 @@ func (s *Stored) Records(ctx context.Context, q RecordQuery) iter.Seq2[Record, e
 	}
 }
 
+// Unknown counts the records with an unknown outcome, as [Fleet.Unknown] does.
+func (s *Stored) Unknown(ctx context.Context) (int, error) {
+	return countUnknown(ctx, s.Records)
+}
+
 // states are the names of the states of records.
 var states = map[record.State]string{
 	0: RecordNone, record.StateInFlight: RecordInFlight, record.StateGranted: RecordLapsed, record.StateUnknown: RecordUnknown,

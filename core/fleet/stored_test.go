@@ -251,8 +251,6 @@ func TestAStoreSaysWhatItDoesNotHave(t *testing.T) {
 	}
 	_, err := f.ReleaseKept(t.Context(), "k")
 	wantErr(t, err, fleet.ErrNotServed)
-	_, err = f.Record(t.Context(), "p", "k")
-	wantErr(t, err, fleet.ErrNotServed)
 	_, err = fleet.On(struct{ driver.Store }{memstore.New()})
 	wantErr(t, err, driver.ErrConfig)
 }

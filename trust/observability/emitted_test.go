@@ -7,6 +7,7 @@ import (
 	"errors"
 	"log/slog"
 	"maps"
+	"runtime"
 	"slices"
 	"strconv"
 	"testing"
@@ -48,6 +49,10 @@ func newObserver(t *testing.T) (*otellock.Observer, *prometheus.Registry) {
 		t.Fatal(err)
 	}
 	o.Watch(l)
+	t.Cleanup(o.WatchUnknown(func(context.Context) (int, error) { return 1, nil }))
+	for !measured(t, registry, "interlock_idempotent_unknown") { // a collection starts the count
+		runtime.Gosched()
+	}
 	t.Cleanup(func() {
 		if err := l.Close(context.Background()); err != nil {
 			t.Error(err)
@@ -65,6 +70,21 @@ func newObserver(t *testing.T) (*otellock.Observer, *prometheus.Registry) {
 		})
 	}
 	return o, registry
+}
+
+// measured reports whether a registry has a metric.
+func measured(t *testing.T, registry *prometheus.Registry, name string) bool {
+	t.Helper()
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		if f.GetName() == name {
+			return true
+		}
+	}
+	return false
 }
 
 var (
@@ -200,7 +220,7 @@ func TestTheExporterGivesTheMetricsTheseNames(t *testing.T) {
 		"interlock_acquire_duration_seconds_bucket", "interlock_acquire_duration_seconds_count", "interlock_acquire_duration_seconds_sum",
 		"interlock_attempts_total", "interlock_bypassed_total",
 		"interlock_hold_duration_seconds_bucket", "interlock_hold_duration_seconds_count", "interlock_hold_duration_seconds_sum",
-		"interlock_hold_oldest_seconds", "interlock_idempotent_requests_total", "interlock_leases", "interlock_lost_total",
+		"interlock_hold_oldest_seconds", "interlock_idempotent_requests_total", "interlock_idempotent_unknown", "interlock_leases", "interlock_lost_total",
 		"interlock_queue_longest", "interlock_rejected_total", "interlock_renewals_total", "interlock_replays_total",
 		"interlock_rule_max_hold_seconds", "interlock_rule_wait_seconds", "interlock_undelivered_total", "interlock_waiters",
 	}
