@@ -274,6 +274,9 @@ func (w *world) testRecords() {
 	if r := is("lapsed", fleet.RecordUnknown); !r.Marked {
 		w.t.Errorf("%+v", r)
 	}
+	if n, err := f.Unknown(ctx); n != 1 || err != nil {
+		w.t.Errorf("counted %d unknown outcomes, %v; want 1", n, err)
+	}
 
 	// An engine stores the answers, and the operator's.
 	e, err := idempotency.New(store, idempotency.Global())

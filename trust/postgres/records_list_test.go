@@ -61,6 +61,9 @@ func TestRecordsAreListedByStateAndAgeFromACursorOn(t *testing.T) {
 			t.Errorf("%+v lists %v; want %v", c.q, got, c.want)
 		}
 	}
+	if n, err := f.Unknown(t.Context()); n != many/4 || err != nil {
+		t.Errorf("counted %d unknown outcomes, %v; want %d", n, err, many/4)
+	}
 	r, err := f.RecordByID(t.Context(), "r0004")
 	if err != nil || r.State != operator.RecordCompleted || r.Protocol != "http" || r.Status != 137 || r.Size != 8 {
 		t.Errorf("%+v, %v; want the answer's protocol, status and size", r, err)

@@ -153,7 +153,7 @@ func TestPlacesLooksAndListsReadLocksByTheirKeys(t *testing.T) {
 		}
 	}
 	woken := make(chan struct{}, 1)
-	stop := s.Watch("k1", time.Now(), func(driver.Signal) {
+	stop := s.Watch("", "k1", time.Now(), func(driver.Signal) {
 		select {
 		case woken <- struct{}{}:
 		default:
