@@ -16,7 +16,8 @@ func TestTheModuleStaysAsSmallAsItIs(t *testing.T) {
 		what     string
 		is, most int
 	}{
-		{"shipping lines of code", c.Shipping, 36_200}, // 30,000
+		{"shipping lines of code", c.Shipping, 32_400}, // 30,000
+		{"shipping lines of code of nested modules", c.nested(), 15_200},
 		{"lines of tests and support", c.Support, 75_000},
 		{"structs with 15 and more fields", len(c.Wide), 14},
 		{"fields of lock.acquisition", c.Acquisition, 8},
