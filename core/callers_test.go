@@ -252,7 +252,7 @@ func TestEveryRulePassesTheLocksOfTheCallersOn(t *testing.T) {
 				return true
 			})
 			if refusal != nil {
-				t.Errorf("%s: %+v", name, refusal)
+				t.Errorf("%s: the refusal %+v; want the request let through", name, refusal)
 			}
 		}
 		_ = lease.Release(t.Context())

@@ -389,7 +389,7 @@ func TestTokensPassAServiceInBetween(t *testing.T) {
 			return true
 		})
 		if refusal != nil {
-			t.Errorf("%s: %+v", name, refusal)
+			t.Errorf("%s: the refusal %+v; want the request let through", name, refusal)
 		}
 	}
 	// A rule that locks has callers outside, whose tokens may be forged.
@@ -404,7 +404,7 @@ func TestTokensPassAServiceInBetween(t *testing.T) {
 		return true
 	})
 	if err := l.Close(t.Context()); refusal != nil || err != nil {
-		t.Errorf("%+v, %v", refusal, err)
+		t.Errorf("the refusal %+v, and Close: %v; want neither", refusal, err)
 	}
 }
 

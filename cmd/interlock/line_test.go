@@ -135,7 +135,7 @@ func TestTheCommandLineOfRun(t *testing.T) {
 	} {
 		call := &call{conn: fromEnvironment(func(string) string { return "" })}
 		if _, err := call.parse(c.args); err != nil {
-			t.Errorf("%q: %v", c.args, err)
+			t.Errorf("%q is refused: %v", c.args, err)
 			continue
 		}
 		if key, err := call.key(); err != nil || key != c.key || strings.Join(call.after, " ") != c.command {
@@ -399,7 +399,7 @@ func TestAServerOfAFlagReplacesTheServersOfTheEnvironment(t *testing.T) {
 			t.Errorf("%q: %+v; want %+v", c.args, got, c.want)
 		}
 		if err := call.conn.choose(); err != nil {
-			t.Errorf("%q: %v", c.args, err)
+			t.Errorf("%q: the store cannot be chosen: %v", c.args, err)
 		}
 	}
 	call := &call{conn: fromEnvironment(func(name string) string { return all[name] })}

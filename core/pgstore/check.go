@@ -15,7 +15,7 @@ const (
 	longOpen = 10 * time.Second
 	// manyKept is from how many transactions on Check names a standby or a slot that keeps their rows.
 	manyKept = 10_000
-	// oldestServer is the first version that reads a part of a table by the numbers of its pages.
+	// oldestServer is the oldest PostgreSQL that reads a part of a table by the numbers of its pages.
 	oldestServer = 14
 )
 
