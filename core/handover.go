@@ -41,10 +41,10 @@ const (
 // be a store without tickets (package quorum), a
 // shared hold, a lease of several keys, a lock with other holds ([Lease], re-entry), a key above
 // 158 bytes, or a bad keep. With [ErrLost], [ErrMaxHold] and [ErrReleased] the lease had ended
-// before. After [ErrUnavailable] and any other error of the store there is no ticket, and the
-// lease has ended as by Release: the lock is freed in the background, also if the store has
-// carried the request out. Only for a lease that began with an offer ([Lease.Deadline]) and could
-// not be confirmed does the lease go on then; [Lease.Err] tells.
+// before. After [ErrUnavailable] and any other error of the store there is no ticket. The lease goes on
+// if the store has refused the request, as for a missing right, and has confirmed the lease since. Without
+// a clear answer the lease has ended as by Release: the lock is freed in the background, also if the store has
+// carried the request out. [Lease.Err] returns nil if the lease goes on.
 func (lease *Lease) HandOver(ctx context.Context, keep time.Duration) (Ticket, error) {
 	if lease == nil {
 		return Ticket{}, ErrNoLease
@@ -60,7 +60,7 @@ func (lease *Lease) HandOver(ctx context.Context, keep time.Duration) (Ticket, e
 	}
 	begin := locks.Clock.Now()
 	t := newTicket(w.Key(), permits, locks.ID, space, locks.Clock.Time(begin).Add(keep))
-	token, r, refused := locks.HandOver(ctx, w, t.owner(), keep, lease.hands)
+	token, r, refused := locks.HandOver(ctx, w, t.owner(), keep, lease.hands, lease.keeps)
 	if refused != nil {
 		return Ticket{}, lease.handedBefore(refused)
 	}
@@ -133,6 +133,19 @@ func (lease *Lease) hands() bool {
 	}
 	lease.stage = handing
 	lease.left--
+	return true
+}
+
+// keeps notes that the lease goes on after a hand-over that the store has refused, unless a release came meanwhile.
+// It is called with the mutex of the lock held.
+func (lease *Lease) keeps() bool {
+	lease.mu.Lock()
+	defer lease.mu.Unlock()
+	if m := lease.more.Load(); m != nil && m.parted {
+		return false
+	}
+	lease.stage = unreleased
+	lease.left++
 	return true
 }
 

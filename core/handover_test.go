@@ -419,7 +419,12 @@ func TestAHandOverWithoutAnAnswerFreesTheLock(t *testing.T) {
 					s := newStore()
 					web, other := watched(t, s), watched(t, s)
 					lease := held(t, web, t.Context(), "k", opts...)
-					s.Intercept(moves(fault))
+					s.Intercept(func(r memstore.Request) memstore.Fault {
+						if r.From != "" || r.Op == memstore.Renew {
+							return fault
+						}
+						return memstore.Fault{}
+					})
 					ticket, err := lease.HandOver(t.Context(), time.Hour)
 					wantErr(t, err, core.ErrUnavailable)
 					if !ticket.IsZero() {

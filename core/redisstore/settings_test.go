@@ -158,6 +158,25 @@ func TestAMissingRightIsNamed(t *testing.T) {
 	}
 }
 
+// The script that moves a lock is refused at its first change.
+func TestAHandOverWithoutItsRightLeavesTheLease(t *testing.T) {
+	t.Parallel()
+	w := alone(t)
+	w.user()
+	l := w.locker(w.store(restricted))
+	lease := w.lock(l, "k")
+	w.tell("ACL", "SETUSER", "interlock", "-del")
+	_, err := lease.HandOver(t.Context(), w.Holds())
+	wantErr(t, err, core.ErrUnavailable)
+	if err := errors.Join(lease.Check(t.Context()), lease.Context().Err()); err != nil {
+		t.Errorf("the lease ended: %v; want it as it was", err)
+	}
+	w.tell("ACL", "SETUSER", "interlock", "+del")
+	if _, err := lease.HandOver(t.Context(), w.Holds()); err != nil {
+		t.Errorf("HandOver with the right: %v", err)
+	}
+}
+
 // A user without the right to a channel: a release without an announcement happens all the
 // same, and the log names the missing right once.
 func TestWhatMayNotBeAnnouncedIsDone(t *testing.T) {

@@ -27,6 +27,7 @@ func (t *Table) Close(ctx context.Context) error {
 		}
 	}
 	now := t.Clock.Now()
+	t.life.over.Store(true)
 	t.each(func(l *lock, fx *effects) {
 		if l.own != nil {
 			l.own.lose(Closed, ErrClosed, now, fx)

@@ -23,14 +23,15 @@ import (
 
 // HandOver ends the hold of w without giving the lock up: the store keeps it for the owner to, for ttl,
 // and returns the token of that owner. refuse, unless nil, says that the hold goes on, since it cannot
-// be handed over or is lost already. Else the hold has ended. If the Err of the Released is not nil,
-// nothing is handed over: to and the former owner are released in the background. It uses only the
-// values of ctx.
+// be handed over or is lost already, or the store has refused. Else the hold has ended. If the Err of the
+// Released is not nil, nothing is handed over: to and the former owner are released in the background. It uses
+// only the values of ctx.
 //
-// claims is called when the hold is about to end, with the mutex of the shard held. If it returns
-// false, the hold is released at this moment, and not handed over.
+// claims is called when the hold is about to end, and keeps when it is about to go on after a refusal, both with
+// the mutex of the shard held. If one returns false, the hold is released at this moment, and does not
+// go on.
 func (t *Table) HandOver(
-	ctx context.Context, w *Waiter, to string, ttl time.Duration, claims func() bool,
+	ctx context.Context, w *Waiter, to string, ttl time.Duration, claims, keeps func() bool,
 ) (token int64, r Released, refuse error) {
 	if refuse = t.settle(ctx, w); refuse != nil {
 		return 0, r, refuse
@@ -52,6 +53,10 @@ func (t *Table) HandOver(
 	rep, err := t.store.Acquire(context.WithoutCancel(ctx), req)
 	if err == nil && !rep.Granted {
 		err = fmt.Errorf("%w: the store has refused to move the lock", driver.ErrUnavailable)
+	}
+	if err != nil && !rep.Ambiguous && !errors.Is(err, driver.ErrPending) && !errors.Is(err, driver.ErrNotOwner) &&
+		t.keep(ctx, w, sent.Add(2*releaseWait), keeps) {
+		return 0, r, fmt.Errorf("handing over %q: %w", req.Key, unavailable(err))
 	}
 	now = t.Clock.Now()
 	w.lock.shard.event(w.lock, func(fx *effects) { w.lock.moved(own, sent, now, err, fx) })
@@ -111,6 +116,47 @@ func (w *Waiter) handOver(now clock.Instant, claims func() bool, fx *effects) er
 	w.holds, w.state = 0, gone
 	l.retire(own, true, fx)
 	return nil
+}
+
+// keep lets the hold of w go on whose lock the store has refused to move, if the store confirms the hold until the
+// deadline. It reports whether the hold goes on. A server that refuses a request may have carried out a
+// part of it, so the refusal alone proves no hold.
+func (t *Table) keep(ctx context.Context, w *Waiter, deadline clock.Instant, keeps func() bool) (kept bool) {
+	own := w.own
+	req := driver.Renewal{Key: w.lock.key, Owner: own.owner(), Kind: own.kind, Asked: true}
+	if !own.lease.fixed && !own.stopped {
+		req.TTL = own.lease.length
+	}
+	r := renewal{extended: req.TTL > 0, err: driver.ErrUnavailable}
+	r.sent, r.ahead = t.Clock.Read()
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), min(own.lease.within(r.sent), deadline.Sub(r.sent)))
+	defer cancel()
+	t.store.Renew(ctx, []driver.Renewal{req}, func(_ int, contended bool, err error) { r.contended, r.err = contended, err })
+	if r.err != nil {
+		return false
+	}
+	now, ahead := t.Clock.Read()
+	w.lock.shard.event(w.lock, func(fx *effects) { kept = w.goesOn(r, now, ahead, keeps, fx) })
+	return kept
+}
+
+// goesOn is the event that a hold goes on which was to be handed over. It reports whether the hold does.
+func (w *Waiter) goesOn(r renewal, now clock.Instant, ahead time.Duration, keeps func() bool, fx *effects) bool {
+	l, own := w.lock, w.own
+	place := own.kind.Place()
+	if now >= own.lease.deadline() || l.shard.table.life.over.Load() || !place && l.own != own ||
+		l.acq != nil && l.acq.offer.pending.token != 0 || !keeps() {
+		return false
+	}
+	w.holds, w.state, own.over, fx.schedule = 1, granted, false, own
+	if place {
+		l.places.releases--
+		l.places.all = append(l.places.all, own)
+	} else {
+		l.phase = held
+	}
+	own.confirmed(r, now, ahead, fx)
+	return true
 }
 
 // moved is the event that the request which hands a lock over has its outcome.

@@ -96,6 +96,7 @@ type pools struct {
 // Invariant: once closed is true, no hold begins, so holds only falls.
 type life struct {
 	closed atomic.Bool
+	over   atomic.Bool  // no hold goes on
 	holds  atomic.Int64 // granted, and not yet released or lost
 	empty  broadcast    // no hold is left
 	work   background
