@@ -26,7 +26,7 @@ const (
 	cmdKeep    = 2 // HSET PEXPIRE: the lock is kept for the next in turn
 	cmdFence   = 1 // SET: the last token of a hand-off
 	cmdOffer   = 3 // TIME SET PUBLISH: the lock is offered to the first of these
-	cmdPass    = 4 // EVALSHA HMGET HMGET DEL: the release of a lock that was offered
+	cmdPass    = 3 // EVALSHA HMGET DEL: the release of a lock that was offered
 	cmdClaim   = 7 // EVALSHA HMGET EXISTS TIME HSET PEXPIRE, then HMGET
 	cmdCommit  = 4 // EVALSHA HMGET HSET PEXPIRE
 	cmdReplay  = 3 // EVALSHA HMGET, then HMGET

@@ -94,7 +94,7 @@ var mutations = []struct{ name, old, broken string }{
 	{"a late request takes an offer back", "if o and o == id .. ':' .. named then", "if o and match(o, '^(.*):') == id then"},
 	{"an offer does not outlast the patience", "patience = math.max(patience, 3000)", "patience = patience"},
 	{"a locker that declines ends its offer", "if o and match(o, '^(.*):') == id then", "if false then"},
-	{"an offer is no owner", "if offered[1] == owner then", "if false then"},
+	{"an offer is no owner", "if held[3] == owner then", "if false then"},
 	{"the only waiter is forgotten", "write(alone, 'w', bare(id))", "write(5, 'w', bare(id))"},
 	{"a caller that must not wait keeps places from others", "reply[3] == 1 and til", "til"},
 	{"the locker that is offered the lock is called as well", "if id ~= offered then", "if true then"},

@@ -13,7 +13,7 @@
 -- channel has died, and is passed over. A node of a Cluster does not know who listens elsewhere,
 -- and offers nothing.
 
-local held, reply, q = call('HMGET', lock, owner, 'q'), 1, nil
+local held, reply, q = call('HMGET', lock, owner, 'q', 'offer'), 1, nil
 if held[1] then
 	q = held[2] or ''
 else
@@ -31,9 +31,9 @@ if q then
 	end
 	if q ~= '' then
 		local most, head = 5, ''
-		local offers, minted, offer, first, rest = publish ~= 'SPUBLISH', nil, nil, nil, nil
+		local offers, minted, offer, first, rest = publish ~= 'SPUBLISH', nil, nil, nil, nil -- rest: where the others begin
 		repeat
-			first, rest = string.match(q, '^([^,~+]+)~%u,?(.*)$')
+			first, rest = string.match(q, '^([^,~+]+)~%u,?()')
 			if first and offers and not minted then
 				-- What fails here, for want of a right, must not undo the release.
 				local _, made = pcall(function()
@@ -47,11 +47,11 @@ if q then
 			offer = first and offers and first .. ':' .. minted or nil
 			-- include reserve.lua
 			local reached = offer and reserved and redis.pcall(publish, string.match(lock, '^[^{]*') .. 'wanted:' .. first,
-				'=' .. minted .. (rest == '' and '' or '+') .. ' ' .. lock)
+				'=' .. minted .. (rest > #q and '' or '+') .. ' ' .. lock)
 			local again = offer and (type(reached) ~= 'number' or reached == 0)
 			if again then
 				redis.pcall('DEL', lock)
-				q, offers = reached == 0 and rest or q, reached == 0
+				q, offers = reached == 0 and string.sub(q, rest) or q, reached == 0
 			end
 		until not again
 		local offered = offer and first

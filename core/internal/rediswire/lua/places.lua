@@ -66,14 +66,16 @@ end
 local function enlist(lock, q, name, sign)
 	local first, last = entry(q, bare(name))
 	local new
-	if first then
+	if first and sub(q, first, last) == sign .. name then
+		return 1, q
+	elseif first then
 		new = sub(q, 1, first - 1) .. sign .. name .. sub(q, last + 1)
 	elseif name ~= '' and not full(q) then
 		new = q == '' and sign .. name or q .. ',' .. sign .. name
 	else
 		return 0, q
 	end
-	return (new == q or type(pcall_('HSET', lock, 'q', new)) == 'number') and 1 or 0, new
+	return type(pcall_('HSET', lock, 'q', new)) == 'number' and 1 or 0, new
 end
 
 -- again bounds after how many ms a locker in the list asks again. A release calls the next lockers by
@@ -83,12 +85,15 @@ local function again(ms, listed, q, name)
 	if listed == 0 then
 		return ms
 	end
-	local at, comma = entry(q, bare(name)), 0
+	local comma = 0
 	for _ = 1, most do
 		comma = find(q, ',', comma + 1, true)
-		if not comma or comma > at then
+		if not comma then
 			return min(ms, 10000)
 		end
+	end
+	if entry(sub(q, 1, comma), bare(name)) then
+		return min(ms, 10000)
 	end
 	return min(ms, max(1500, floor(#q / 4)))
 end
@@ -136,18 +141,18 @@ local function sweep(lock, held, now)
 end
 
 -- opening returns in how many ms the turn of a locker begins if a lock is reserved for it, or
--- the reservation ends, and the list of the lockers that it does not pass over then. The locker
+-- the reservation ends, and if that has come the list of the lockers that it does not pass over. The locker
 -- that is offered the lock, as the owner o, has its turn if it names the token of the offer.
 -- Else its request may be a late one, and the locker uses the offer by now: its turn begins when
 -- the offer has ended.
 local function opening(lock, q, id, reserved, o, named)
-	local ms, behind = 0, nil
+	local ms, all, behind = 0, tonumber(reserved), nil
 	local to = o and match(o, '^(.*):')
 	for name, letter, after in gmatch(q, '%+?([^,~]+)~?(%a?),?()') do
 		if name == id then
 			behind = sub(q, after)
 			break
-		elseif letter == '' then
+		elseif letter == '' or ms >= all then -- no turn begins later, so a long list is not read to its end
 			break
 		end
 		-- include patience.lua
@@ -163,12 +168,13 @@ local function opening(lock, q, id, reserved, o, named)
 		-- include offered.lua
 		ms = patience
 	end
-	local left, all = call('PTTL', lock), tonumber(reserved)
+	local left = call('PTTL', lock)
 	if left > all then -- the clock was set back: the time begins anew
 		left = all
 		call('PEXPIRE', lock, all)
 	end
-	return (behind and min(ms, all) or all) - (all - left), behind or without(q, id)
+	ms = (behind and min(ms, all) or all) - (all - left)
+	return ms, ms <= 0 and (behind or without(q, id)) or nil
 end
 
 -- barrierOf returns until when the barrier in a field keeps new places out. A barrier that ends later

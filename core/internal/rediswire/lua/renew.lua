@@ -18,7 +18,7 @@
 local KEYS, ARGV, call = KEYS, ARGV, redis.call
 
 local function renew(lock, owner, lease, won)
-	local held = call('HMGET', lock, owner, 'q')
+	local held = call('HMGET', lock, owner, 'q', 'offer')
 	if not held[1] then
 		-- include accepted.lua
 		if rest then

@@ -11,9 +11,9 @@
 -- first of q is no locker that takes offers any more.
 
 local kept, n = 0, 0
-local before, capital, behind = string.match(q, '^([^,~]*~)(%u)(.*)$')
+local capital = string.match(q, '^[^,~]*~()%u')
 if capital and not offer then
-	q = before .. string.lower(capital) .. behind
+	q = string.sub(q, 1, capital - 1) .. string.lower(string.sub(q, capital, capital)) .. string.sub(q, capital + 1)
 end
 for letter in string.gmatch(q, '[^,~]+~?(%a?),?') do
 	if n == 4 or letter == '' then
