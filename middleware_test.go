@@ -3,12 +3,11 @@ package interlock_test
 import (
 	"testing"
 
-	"github.com/interlock-go/interlock/core"
-	"github.com/interlock-go/interlock/core/memstore"
-
 	"go.uber.org/goleak"
 
-	"github.com/interlock-go/interlock/internal/conformance"
+	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/adapter/adaptertest"
+	"github.com/interlock-go/interlock/core/memstore"
 	"github.com/interlock-go/interlock/internal/frameworks/all"
 )
 
@@ -16,9 +15,9 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // One rule means the same in every framework: the same key, the same waiting, the same
 // refusals. The table of behaviours is package conformance.
-func TestEveryFrameworkBehavesTheSame(t *testing.T) { conformance.Run(t, all.Frameworks) }
+func TestEveryFrameworkBehavesTheSame(t *testing.T) { adaptertest.Run(t, all.Frameworks...) }
 
 func TestOneRuleExcludesAcrossFrameworks(t *testing.T) {
 	store := memstore.New()
-	conformance.RunAcross(t, all.Frameworks, func(testing.TB) core.Store { return store })
+	adaptertest.RunAcross(t, func(testing.TB) core.Store { return store }, all.Frameworks...)
 }

@@ -24,11 +24,11 @@ import (
 	"github.com/interlock-go/interlock/core/memstore"
 	"github.com/interlock-go/interlock/core/reason"
 	"github.com/interlock-go/interlock/grpclock"
-	"github.com/interlock-go/interlock/internal/adaptertest"
+	"github.com/interlock-go/interlock/internal/testkit"
 )
 
 func TestAClientSendsARefusedCallAgain(t *testing.T) {
-	locker := adaptertest.Locker(t)
+	locker := testkit.Locker(t)
 	srv := serve(t, newServer(keys, echoes, connectlock.Protect(declared(t, locker), nil).Interceptor()))
 	for name, options := range protocols {
 		t.Run(name, func(t *testing.T) {
@@ -75,7 +75,7 @@ func TestAClientSendsARefusedCallAgain(t *testing.T) {
 }
 
 func TestAClientSendsNothingAgainThatMayHaveHadAnEffect(t *testing.T) {
-	locker := adaptertest.Locker(t)
+	locker := testkit.Locker(t)
 	runs := 0
 	srv := serve(t, newServer(func(context.Context, *dynamicpb.Message) (string, error) {
 		runs++
@@ -89,7 +89,7 @@ func TestAClientSendsNothingAgainThatMayHaveHadAnEffect(t *testing.T) {
 
 // The last refusal comes back as the server sent it, and the end of a call as connect's.
 func TestAClientGivesUp(t *testing.T) {
-	locker := adaptertest.Locker(t)
+	locker := testkit.Locker(t)
 	srv := serve(t, newServer(keys, nil, connectlock.Protect(declared(t, locker), nil).Interceptor()))
 	hold(t, locker, "account/42")
 	transport := connecthttp.NewTransport(srv.Client(), srv.URL)
@@ -148,7 +148,7 @@ func TestACallThatEndsIsNotSentAgain(t *testing.T) {
 }
 
 func TestAClientGivesEachCallOneKey(t *testing.T) {
-	locker := adaptertest.Locker(t)
+	locker := testkit.Locker(t)
 	srv := serve(t, newServer(keys, echoes, connectlock.Protect(declared(t, locker), nil).Interceptor()))
 	for name, options := range protocols {
 		t.Run(name, func(t *testing.T) {
@@ -238,7 +238,7 @@ func TestAKeyStaysUntilItsCallHasEnded(t *testing.T) {
 // itself.
 func TestACallForALockOfItsCallerIsRefusedAtOnce(t *testing.T) {
 	store := memstore.New()
-	gateway, ledger := adaptertest.LockerOn(t, store), adaptertest.LockerOn(t, store)
+	gateway, ledger := testkit.LockerOn(t, store), testkit.LockerOn(t, store)
 	srv := serve(t, newServer(keys, echoes, connectlock.Protect(declared(t, ledger), nil).Interceptor()))
 	lease, err := gateway.Lock(t.Context(), "account/42")
 	if err != nil {
@@ -266,8 +266,8 @@ func TestACallForALockOfItsCallerIsRefusedAtOnce(t *testing.T) {
 // A service that owns a resource refuses what an outdated holder sends, and no try changes that.
 // The context of a client keeps its headers, which must not be sent after the lock.
 func TestTheTokensOfTheCallerAreSentWithTheCallsUnderItsLock(t *testing.T) {
-	adaptertest.LogTo(t)
-	gateway := adaptertest.LockerOn(t, memstore.New())
+	testkit.LogTo(t)
+	gateway := testkit.LockerOn(t, memstore.New())
 	var latest, sent atomic.Int64
 	rule := core.Fenced("account/{id}", func(_ context.Context, fences []core.Fence) error {
 		if fences[0].Token < latest.Load() {
@@ -315,7 +315,7 @@ func TestTheTokensOfTheCallerAreSentWithTheCallsUnderItsLock(t *testing.T) {
 // this module or without, in unary calls and in streams.
 func TestAServiceInBetweenPassesTheLocksOfItsCallerOn(t *testing.T) {
 	store := memstore.New()
-	gateway, ledger := adaptertest.LockerOn(t, store), adaptertest.LockerOn(t, store)
+	gateway, ledger := testkit.LockerOn(t, store), testkit.LockerOn(t, store)
 	last := serve(t, newServer(keys, echoes, connectlock.Protect(declared(t, ledger), nil).Interceptor()))
 	lease, err := gateway.Lock(t.Context(), "account/42")
 	if err != nil {

@@ -23,7 +23,7 @@ import (
 	"github.com/interlock-go/interlock/core/memstore"
 	"github.com/interlock-go/interlock/core/reason"
 	"github.com/interlock-go/interlock/grpclock"
-	"github.com/interlock-go/interlock/internal/adaptertest"
+	"github.com/interlock-go/interlock/internal/testkit"
 )
 
 // declared makes the rules that the proto of the bank declares.
@@ -54,7 +54,7 @@ func hold(t *testing.T, l *core.Locker, key string) {
 }
 
 func TestTheProtoDeclaresTheLocks(t *testing.T) {
-	locker := adaptertest.Locker(t)
+	locker := testkit.Locker(t)
 	rules := declared(t, locker)
 	protection := connectlock.Protect(rules, nil)
 	server := newServer(keys, nil, protection.Interceptor())
@@ -73,7 +73,7 @@ func TestTheProtoDeclaresTheLocks(t *testing.T) {
 
 // Every client reads the same details, clients of other libraries too.
 func TestEveryProtocolHasTheSameRefusal(t *testing.T) {
-	locker := adaptertest.Locker(t)
+	locker := testkit.Locker(t)
 	srv := serve(t, newServer(keys, nil, connectlock.Protect(declared(t, locker), nil).Interceptor()))
 	hold(t, locker, "account/42")
 	want := []proto.Message{
@@ -117,7 +117,7 @@ func TestEveryProtocolHasTheSameRefusal(t *testing.T) {
 }
 
 func TestValidateFindsWhatCannotWork(t *testing.T) {
-	locker, engine := adaptertest.Locker(t), adaptertest.Engine(t)
+	locker, engine := testkit.Locker(t), testkit.Engine(t)
 	lock := core.Serialize(locker, "account/{id}")
 	all := grpclock.Rules{debit: lock, get: lock, chat: lock, listen: lock}
 	without := func(procedure string) grpclock.Rules {
@@ -167,14 +167,14 @@ func started(server *connect.Server, rules grpclock.Rules, methods grpclock.Meth
 }
 
 func TestAServerWithoutTheInterceptorFailsAtStartUp(t *testing.T) {
-	err := connectlock.Protect(declared(t, adaptertest.Locker(t)), nil).Validate(newServer(keys, nil))
+	err := connectlock.Protect(declared(t, testkit.Locker(t)), nil).Validate(newServer(keys, nil))
 	if !errors.Is(err, core.ErrConfig) || !strings.Contains(err.Error(), debit) || !strings.Contains(err.Error(), chat) {
 		t.Errorf("%v; want ErrConfig with all methods that have rules", err)
 	}
 }
 
 func TestErrorsOfAHandlerStayItsOwn(t *testing.T) {
-	locker, engine := adaptertest.Locker(t), adaptertest.Engine(t)
+	locker, engine := testkit.Locker(t), testkit.Engine(t)
 	detail, err := connectproto.NewErrorDetail(&errdetails.ErrorInfo{Reason: "NO_FUNDS", Domain: "bank"})
 	if err != nil {
 		t.Fatal(err)
@@ -212,7 +212,7 @@ func TestErrorsOfAHandlerStayItsOwn(t *testing.T) {
 // A handler that hands on the refusal of another server has run: its client must not send
 // the call again because of it.
 func TestARefusalThatIsHandedOnLosesItsRetryHint(t *testing.T) {
-	locker := adaptertest.Locker(t)
+	locker := testkit.Locker(t)
 	lock := core.Serialize(locker, "account/{id}", core.Wait(0))
 	behind := serve(t, newServer(keys, nil, connectlock.Protect(grpclock.Rules{debit: lock}, nil).Interceptor()))
 	hold(t, locker, "account/1")
@@ -242,7 +242,7 @@ func TestARefusalThatIsHandedOnLosesItsRetryHint(t *testing.T) {
 
 // A refusal of an interceptor further inside is this server's: its handler did not run.
 func TestARefusalFurtherInsideKeepsItsRetryHint(t *testing.T) {
-	locker, engine := adaptertest.Locker(t), adaptertest.Engine(t)
+	locker, engine := testkit.Locker(t), testkit.Engine(t)
 	lock := core.Serialize(locker, "account/{id}", core.Wait(0))
 	srv := serve(t, newServer(keys, nil,
 		connectlock.Protect(grpclock.Rules{debit: core.Serialize(locker, "outer/{id}")}, nil).Interceptor(),
@@ -260,7 +260,7 @@ func TestARefusalFurtherInsideKeepsItsRetryHint(t *testing.T) {
 }
 
 func TestRenderMakesTheError(t *testing.T) {
-	locker := adaptertest.Locker(t)
+	locker := testkit.Locker(t)
 	hold(t, locker, "account/1")
 	for name, c := range map[string]struct {
 		made       error
@@ -284,7 +284,7 @@ func TestRenderMakesTheError(t *testing.T) {
 // A codec of the application's own may know no protobuf: rules on the header still work,
 // and a rule that asks for a field is refused.
 func TestAMethodWithoutASchemaHasRulesOnItsHeader(t *testing.T) {
-	locker := adaptertest.Locker(t)
+	locker := testkit.Locker(t)
 	for template, want := range map[string]string{"tenant/{header.X-Tenant}": "tenant/acme", "account/{id}": ""} {
 		server := connect.NewServer(connectlock.Protect(grpclock.Rules{"/plain.Service/Call": core.Serialize(locker, template)}, nil).Interceptor())
 		server.Register(connect.Method{Spec: connect.Spec{Procedure: "/plain.Service/Call"}, Handler: func(ctx context.Context, _ connect.Spec, s connect.ServerStream) error {
@@ -296,7 +296,7 @@ func TestAMethodWithoutASchemaHasRulesOnItsHeader(t *testing.T) {
 			return s.Send(message("Reply", "text", text))
 		}})
 		srv := serve(t, server)
-		adaptertest.LogTo(t)
+		testkit.LogTo(t)
 		ctx, info := connect.NewClientContext(t.Context())
 		info.RequestHeader().Set("X-Tenant", "acme")
 		reply := message("Reply")
@@ -313,7 +313,7 @@ func TestAMethodWithoutASchemaHasRulesOnItsHeader(t *testing.T) {
 // A proto that was loaded at run time has no generated types.
 func TestAMethodWhoseProtoIsNotLinkedInHasRulesOnItsFields(t *testing.T) {
 	method := newFile().Services().ByName("Bank").Methods().ByName("Debit")
-	server := connect.NewServer(connectlock.Protect(grpclock.Rules{"/loaded.Bank/Debit": core.Serialize(adaptertest.Locker(t), "account/{id}")}, nil).Interceptor())
+	server := connect.NewServer(connectlock.Protect(grpclock.Rules{"/loaded.Bank/Debit": core.Serialize(testkit.Locker(t), "account/{id}")}, nil).Interceptor())
 	server.Register(connect.Method{
 		Spec: connect.Spec{Procedure: "/loaded.Bank/Debit", Schema: method},
 		Handler: func(ctx context.Context, _ connect.Spec, s connect.ServerStream) error {
@@ -335,7 +335,7 @@ func TestAMethodWhoseProtoIsNotLinkedInHasRulesOnItsFields(t *testing.T) {
 func TestHostIsWhatGRPCCallsTheAuthority(t *testing.T) {
 	for _, name := range []string{"Host", ":authority"} {
 		srv := serve(t, newServer(keys, nil, connectlock.Protect(grpclock.Rules{
-			debit: core.Serialize(adaptertest.Locker(t), "host/{ctx.host}", core.ContextFunc("host", func(_ context.Context, req core.Request) (string, error) {
+			debit: core.Serialize(testkit.Locker(t), "host/{ctx.host}", core.ContextFunc("host", func(_ context.Context, req core.Request) (string, error) {
 				return strings.Join(req.Header(name), ","), nil
 			})),
 		}, nil).Interceptor()))
@@ -354,8 +354,8 @@ func TestAMessageThatCannotBeReadTakesNoLock(t *testing.T) {
 	srv := serve(t, newServer(func(context.Context, *dynamicpb.Message) (string, error) {
 		t.Error("the handler ran")
 		return "", nil
-	}, nil, connectlock.Protect(declared(t, adaptertest.LockerOn(t, store)), nil).Interceptor()))
-	a := adaptertest.Do(t, srv, "POST", debit, adaptertest.WithBody("application/json", "{"))
+	}, nil, connectlock.Protect(declared(t, testkit.LockerOn(t, store)), nil).Interceptor()))
+	a := testkit.Do(t, srv, "POST", debit, testkit.WithBody("application/json", "{"))
 	if a.Status != 400 || !strings.Contains(a.Body, "invalid_argument") {
 		t.Errorf("%d %s", a.Status, a.Body)
 	}
@@ -376,7 +376,7 @@ func (c *canned) Send(m any) error    { c.sent = append(c.sent, m); return nil }
 
 func TestAnInterceptorNeedsNoServer(t *testing.T) {
 	stream := &canned{req: message("Request", "id", "1")}
-	intercept := connectlock.Protect(declared(t, adaptertest.Locker(t)), nil).Interceptor()
+	intercept := connectlock.Protect(declared(t, testkit.Locker(t)), nil).Interceptor()
 	err := intercept(func(ctx context.Context, _ connect.Spec, s connect.ServerStream) error {
 		if method, _ := grpc.Method(ctx); method != debit {
 			t.Errorf("method %q", method)

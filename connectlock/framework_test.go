@@ -18,21 +18,19 @@ import (
 
 	"github.com/interlock-go/interlock/connectlock"
 	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/adapter/adaptertest"
 	"github.com/interlock-go/interlock/core/idempotency"
+	"github.com/interlock-go/interlock/core/idempotency/endpoint/endpointtest"
 	"github.com/interlock-go/interlock/core/memstore"
 	"github.com/interlock-go/interlock/grpclock"
-	"github.com/interlock-go/interlock/internal/adaptertest"
-	"github.com/interlock-go/interlock/internal/adaptertest/callspb"
-	"github.com/interlock-go/interlock/internal/conformance"
 	"github.com/interlock-go/interlock/internal/frameworks"
-	"github.com/interlock-go/interlock/internal/idemcases"
-	"github.com/interlock-go/interlock/internal/idemcases/inmemory"
+	"github.com/interlock-go/interlock/internal/frameworks/callspb"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // wires are connect in each of its protocols, unary and as a stream.
-var wires = []frameworks.Framework{
+var wires = []adaptertest.Framework{
 	{Label: "connect", Start: wire{}.start, Idempotent: true},
 	{Label: "connect, JSON", Start: wire{http2: true, options: []connecthttp.Option{connecthttp.WithProtoJSON()}}.start, Idempotent: true},
 	{Label: "connect, gRPC", Start: wire{http2: true, options: []connecthttp.Option{connecthttp.WithGRPC()}}.start, Idempotent: true},
@@ -42,16 +40,16 @@ var wires = []frameworks.Framework{
 	{Label: "connect stream, gRPC-Web", Start: wire{stream: true, options: []connecthttp.Option{connecthttp.WithGRPCWeb()}}.start, Parts: true},
 }
 
-func TestConnectBehavesAsTheOtherFrameworks(t *testing.T) { conformance.Run(t, wires) }
+func TestConnectBehavesAsTheOtherFrameworks(t *testing.T) { adaptertest.Run(t, wires...) }
 
 func TestIdempotentMethodsBehaveAsInTheOtherFrameworks(t *testing.T) {
-	idemcases.Run(t, wires, inmemory.Open)
+	endpointtest.Run(t, wires...)
 }
 
 func TestOneRuleExcludesAcrossConnectAndTheOthers(t *testing.T) {
 	store := memstore.New()
-	all := append([]frameworks.Framework{}, frameworks.Protocols...)
-	conformance.RunAcross(t, append(all, wires...), func(testing.TB) core.Store { return store })
+	all := append([]adaptertest.Framework{}, frameworks.Protocols...)
+	adaptertest.RunAcross(t, func(testing.TB) core.Store { return store }, append(all, wires...)...)
 }
 
 // wire is how clients of a service call it.

@@ -17,13 +17,13 @@ import (
 	"github.com/interlock-go/interlock/core/memstore"
 	"github.com/interlock-go/interlock/core/reason"
 	"github.com/interlock-go/interlock/grpclock"
-	"github.com/interlock-go/interlock/internal/adaptertest"
+	"github.com/interlock-go/interlock/internal/testkit"
 )
 
 func TestAGetRequestNeedsNoKeyAndSharesTheLock(t *testing.T) {
 	store := memstore.New()
-	locker := adaptertest.LockerOn(t, store)
-	engine := adaptertest.Engine(t)
+	locker := testkit.LockerOn(t, store)
+	engine := testkit.Engine(t)
 	method := ""
 	srv := serve(t, newServer(func(ctx context.Context, req *dynamicpb.Message) (string, error) {
 		info, _ := connecthttp.ServerInfoForContext(ctx)
@@ -48,7 +48,7 @@ func TestAGetRequestNeedsNoKeyAndSharesTheLock(t *testing.T) {
 }
 
 func TestTheKeyIsTheFieldRequestIDOrTheHeader(t *testing.T) {
-	engine := adaptertest.Engine(t)
+	engine := testkit.Engine(t)
 	runs := 0
 	srv := serve(t, newServer(func(context.Context, *dynamicpb.Message) (string, error) {
 		runs++
@@ -74,8 +74,8 @@ func TestTheKeyIsTheFieldRequestIDOrTheHeader(t *testing.T) {
 // Metadata of the handler belongs to the answer, metadata of middleware in front does not.
 func TestResponseMetadataIsStoredWithTheAnswer(t *testing.T) {
 	store := memstore.New()
-	lock := core.Serialize(adaptertest.LockerOn(t, store), "account/{id}")
-	engine := adaptertest.EngineOn(t, store, idempotency.Global(), idempotency.Under(lock))
+	lock := core.Serialize(testkit.LockerOn(t, store), "account/{id}")
+	engine := testkit.EngineOn(t, store, idempotency.Global(), idempotency.Under(lock))
 	front, loses := "one", false
 	srv := serve(t, newServer(func(ctx context.Context, _ *dynamicpb.Message) (string, error) {
 		info, _ := connect.CallInfoForServerContext(ctx)
@@ -84,7 +84,7 @@ func TestResponseMetadataIsStoredWithTheAnswer(t *testing.T) {
 		info.ResponseTrailer().Set("X-Balance", "7")
 		if loses {
 			info.ResponseHeader().Set("X-Front", "the handler's")
-			adaptertest.Lose(ctx, t, store)
+			testkit.Lose(ctx, t, store)
 		}
 		return "done", ctx.Err()
 	}, nil, func(next connect.ServerFunc) connect.ServerFunc {
@@ -115,7 +115,7 @@ func TestResponseMetadataIsStoredWithTheAnswer(t *testing.T) {
 
 // A stream cannot be replayed, and must not run as if it were.
 func TestAnIdempotentStreamIsRefused(t *testing.T) {
-	engine := adaptertest.Engine(t)
+	engine := testkit.Engine(t)
 	wantPanic := func() (thrown any) {
 		defer func() { thrown = recover() }()
 		connectlock.Protect(nil, grpclock.Methods{chat: engine}).Interceptor()

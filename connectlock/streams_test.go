@@ -15,7 +15,7 @@ import (
 	"github.com/interlock-go/interlock/core/memstore"
 	"github.com/interlock-go/interlock/core/reason"
 	"github.com/interlock-go/interlock/grpclock"
-	"github.com/interlock-go/interlock/internal/adaptertest"
+	"github.com/interlock-go/interlock/internal/testkit"
 )
 
 // echoes answers each message of a stream with the lease's keys and the message's id.
@@ -41,7 +41,7 @@ func TestAStreamBothWaysHoldsTheLockOfItsFirstMessage(t *testing.T) {
 	for name, options := range bidi {
 		t.Run(name, func(t *testing.T) {
 			store := memstore.New()
-			locker := adaptertest.LockerOn(t, store)
+			locker := testkit.LockerOn(t, store)
 			srv := serve(t, newServer(keys, echoes, connectlock.Protect(declared(t, locker), nil).Interceptor()))
 			stream, err := dial(srv, options...).CallClientStream(t.Context(), bankSpec(chat))
 			if err != nil {
@@ -55,7 +55,7 @@ func TestAStreamBothWaysHoldsTheLockOfItsFirstMessage(t *testing.T) {
 				if got := field(reply, "text"); got != "account/42 "+id {
 					t.Errorf("%q", got)
 				}
-				if adaptertest.Free(store, "account/42") {
+				if testkit.Free(store, "account/42") {
 					t.Error("the lock is free while the stream runs")
 				}
 			}
@@ -65,7 +65,7 @@ func TestAStreamBothWaysHoldsTheLockOfItsFirstMessage(t *testing.T) {
 			if err := stream.Receive(message("Reply")); !errors.Is(err, io.EOF) {
 				t.Error(err)
 			}
-			adaptertest.Until(t, "the lock is free", func() bool { return adaptertest.Free(store, "account/42") })
+			testkit.Until(t, "the lock is free", func() bool { return testkit.Free(store, "account/42") })
 		})
 	}
 }
@@ -76,7 +76,7 @@ func TestAStreamWhoseRuleNeedsTheHeaderWaitsForNoMessage(t *testing.T) {
 			greets := func(ctx context.Context, _ connect.Spec, s connect.ServerStream) error {
 				return s.Send(message("Reply", "text", core.LeaseFromContext(ctx).Key()))
 			}
-			srv := serve(t, newServer(keys, greets, connectlock.Protect(declared(t, adaptertest.Locker(t)), nil).Interceptor()))
+			srv := serve(t, newServer(keys, greets, connectlock.Protect(declared(t, testkit.Locker(t)), nil).Interceptor()))
 			ctx, info := connect.NewClientContext(t.Context())
 			info.RequestHeader().Set("X-Tenant", "acme")
 			stream, err := dial(srv, options...).CallClientStream(ctx, bankSpec(listen))
@@ -93,7 +93,7 @@ func TestAStreamWhoseRuleNeedsTheHeaderWaitsForNoMessage(t *testing.T) {
 }
 
 func TestAStreamWhoseFirstMessageDoesNotComeIsRefused(t *testing.T) {
-	locker := adaptertest.Locker(t)
+	locker := testkit.Locker(t)
 	srv := serve(t, newServer(keys, echoes, connectlock.Protect(declared(t, locker), nil, grpclock.FirstMessageWait(time.Millisecond)).Interceptor()))
 	for name, options := range bidi {
 		stream, err := dial(srv, options...).CallClientStream(t.Context(), bankSpec(chat))
@@ -111,13 +111,13 @@ func TestAStreamWhoseFirstMessageDoesNotComeIsRefused(t *testing.T) {
 // After a loss neither a message nor a reply passes.
 func TestAStreamThatLosesItsLockEnds(t *testing.T) {
 	store := memstore.New()
-	locker := adaptertest.LockerOn(t, store)
+	locker := testkit.LockerOn(t, store)
 	var got [2]error
 	loses := func(ctx context.Context, _ connect.Spec, s connect.ServerStream) error {
 		if err := s.Receive(message("Request")); err != nil {
 			return err
 		}
-		adaptertest.Lose(ctx, t, store)
+		testkit.Lose(ctx, t, store)
 		got = [2]error{s.Receive(message("Request")), s.Send(message("Reply", "text", "too late"))}
 		return got[1]
 	}

@@ -18,8 +18,8 @@ import (
 	"github.com/interlock-go/interlock/core/memstore"
 	"github.com/interlock-go/interlock/core/observe"
 	"github.com/interlock-go/interlock/core/reason"
-	"github.com/interlock-go/interlock/internal/adaptertest/freestore"
 	"github.com/interlock-go/interlock/internal/logtest"
+	"github.com/interlock-go/interlock/internal/testkit/freestore"
 )
 
 // request is a core.Request with the parameters and headers of a map, and no

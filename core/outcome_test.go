@@ -7,7 +7,7 @@ import (
 
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/internal/carrier"
-	"github.com/interlock-go/interlock/internal/adaptertest/freestore"
+	"github.com/interlock-go/interlock/internal/testkit/freestore"
 )
 
 // plain is a request without anything that a key could be made of.

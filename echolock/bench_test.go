@@ -9,10 +9,10 @@ import (
 
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/echolock"
-	"github.com/interlock-go/interlock/internal/adaptertest"
+	"github.com/interlock-go/interlock/internal/testkit"
 )
 
-var router adaptertest.Router = func(lock *core.Guard, handle func(ctx context.Context) error) http.Handler {
+var router testkit.Router = func(lock *core.Guard, handle func(ctx context.Context) error) http.Handler {
 	e := newEcho()
 	var chain []echo.MiddlewareFunc
 	if lock != nil {

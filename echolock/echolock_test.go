@@ -17,7 +17,7 @@ import (
 	"github.com/interlock-go/interlock/core/memstore"
 	"github.com/interlock-go/interlock/core/reason"
 	"github.com/interlock-go/interlock/echolock"
-	"github.com/interlock-go/interlock/internal/adaptertest"
+	"github.com/interlock-go/interlock/internal/testkit"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -40,7 +40,7 @@ func never(t *testing.T) echo.HandlerFunc {
 
 func TestLeaseLostBeforeTheAnswerIs500AndJoinsTheHandlersError(t *testing.T) {
 	store := memstore.New()
-	locker := adaptertest.LockerOn(t, store)
+	locker := testkit.LockerOn(t, store)
 	guard := core.Serialize(locker, "account/{id}")
 	mine := errors.New("mine")
 	e := newEcho()
@@ -52,7 +52,7 @@ func TestLeaseLostBeforeTheAnswerIs500AndJoinsTheHandlersError(t *testing.T) {
 	lock := func(pattern string, h func(c echo.Context) error) {
 		e.POST(pattern, h, echolock.Guard(guard))
 	}
-	lose := func(c echo.Context) { adaptertest.Lose(c.Request().Context(), t, store) }
+	lose := func(c echo.Context) { testkit.Lose(c.Request().Context(), t, store) }
 	lock("/before/:id", func(c echo.Context) error {
 		c.Response().Writer.WriteHeader(http.StatusEarlyHints) // not an answer
 		lose(c)
@@ -60,8 +60,8 @@ func TestLeaseLostBeforeTheAnswerIs500AndJoinsTheHandlersError(t *testing.T) {
 	})
 	lock("/error/:id", func(c echo.Context) error { lose(c); return mine })
 	lock("/inside/:id", func(c echo.Context) error { lose(c); c.Error(echo.NewHTTPError(409, "rolled back")); return nil })
-	srv := adaptertest.Serve(t, e)
-	post := func(path string) adaptertest.Answer { return adaptertest.Do(t, srv, "POST", path) }
+	srv := testkit.Serve(t, e)
+	post := func(path string) testkit.Answer { return testkit.Do(t, srv, "POST", path) }
 
 	post("/before/1").WantProblem(t, 500, "lost", "")
 	post("/error/1").WantProblem(t, 500, "lost", "")
@@ -74,7 +74,7 @@ func TestLeaseLostBeforeTheAnswerIs500AndJoinsTheHandlersError(t *testing.T) {
 const notFound = `{"message":"Not Found"}` + "\n"
 
 func TestUseAndGroupsLockRoutesAndPassWhatMatchesNone(t *testing.T) {
-	locker := adaptertest.Locker(t)
+	locker := testkit.Locker(t)
 	guard := core.Serialize(locker, "account/{id}")
 	for name, register := range map[string]func(e *echo.Echo) *echo.Group{
 		"Use": func(e *echo.Echo) *echo.Group {
@@ -97,11 +97,11 @@ func TestUseAndGroupsLockRoutesAndPassWhatMatchesNone(t *testing.T) {
 			group.RouteNotFound("/:id/own", func(c echo.Context) error {
 				return c.String(404, fmt.Sprint(core.LeaseFromContext(c.Request().Context())))
 			})
-			srv := adaptertest.Serve(t, e)
-			do := func(method, path string) adaptertest.Answer {
-				return adaptertest.Do(t, srv, method, path, func(r *http.Request) { r.Host = "example.org" })
+			srv := testkit.Serve(t, e)
+			do := func(method, path string) testkit.Answer {
+				return testkit.Do(t, srv, method, path, func(r *http.Request) { r.Host = "example.org" })
 			}
-			logged := adaptertest.LogTo(t)
+			logged := testkit.LogTo(t)
 			for range 2 {
 				do("GET", "/accounts/1/x").Want(t, 200, "account/1")
 				do("GET", "/accounts/%41%2Fb/x").Want(t, 200, "account/A%2Fb")
@@ -127,24 +127,24 @@ func TestUseAndGroupsLockRoutesAndPassWhatMatchesNone(t *testing.T) {
 }
 
 func TestInPreRequestsAreRefusedNotLetThroughUnlocked(t *testing.T) {
-	locker := adaptertest.Locker(t)
+	locker := testkit.Locker(t)
 	e := newEcho()
 	e.Pre(echolock.Guard(core.Serialize(locker, "account/{id}")))
 	e.GET("/accounts/:id", never(t))
-	logged := adaptertest.LogTo(t)
-	srv := adaptertest.Serve(t, e)
-	adaptertest.Do(t, srv, "GET", "/accounts/1").WantProblem(t, 500, "misconfigured", "")
+	logged := testkit.LogTo(t)
+	srv := testkit.Serve(t, e)
+	testkit.Do(t, srv, "GET", "/accounts/1").WantProblem(t, 500, "misconfigured", "")
 	if !strings.Contains(logged.String(), "Use, not Pre") {
 		t.Errorf("logged:\n%s", logged)
 	}
-	adaptertest.Do(t, srv, "GET", "/nowhere").Want(t, 404, notFound)
-	if a := adaptertest.Do(t, srv, "POST", "/accounts/1"); a.Status != 405 {
+	testkit.Do(t, srv, "GET", "/nowhere").Want(t, 404, notFound)
+	if a := testkit.Do(t, srv, "POST", "/accounts/1"); a.Status != 405 {
 		t.Errorf("%d %s", a.Status, a.Body)
 	}
 }
 
 func TestErrorHandlerSeesTheRefusalAndHasTheLastWord(t *testing.T) {
-	locker := adaptertest.Locker(t)
+	locker := testkit.Locker(t)
 	e := newEcho()
 	e.HTTPErrorHandler = func(err error, c echo.Context) {
 		var refused *echolock.RefusalError
@@ -160,22 +160,22 @@ func TestErrorHandlerSeesTheRefusalAndHasTheLastWord(t *testing.T) {
 		}
 	}
 	e.Any("/", never(t), echolock.Guard(core.Serialize(locker, "t/{header.X}")))
-	srv := adaptertest.Serve(t, e)
-	page := adaptertest.Do(t, srv, "GET", "/?as=page")
+	srv := testkit.Serve(t, e)
+	page := testkit.Do(t, srv, "GET", "/?as=page")
 	page.Want(t, 403, "<p>no</p>")
 	if got := page.Header.Get("Content-Type"); got != echo.MIMETextHTMLCharsetUTF8 {
 		t.Errorf("Content-Type %q", got)
 	}
-	adaptertest.Do(t, srv, "GET", "/?as=text").Want(t, 400, "The request does not name the resource to lock.")
-	adaptertest.Do(t, srv, "GET", "/").WantProblem(t, 400, "bad-key", "")
-	adaptertest.Do(t, srv, "GET", "/?pretty").WantProblem(t, 400, "bad-key", "") // echo indents then
-	adaptertest.Do(t, srv, "HEAD", "/").Want(t, 400, "")
+	testkit.Do(t, srv, "GET", "/?as=text").Want(t, 400, "The request does not name the resource to lock.")
+	testkit.Do(t, srv, "GET", "/").WantProblem(t, 400, "bad-key", "")
+	testkit.Do(t, srv, "GET", "/?pretty").WantProblem(t, 400, "bad-key", "") // echo indents then
+	testkit.Do(t, srv, "HEAD", "/").Want(t, 400, "")
 	e.Debug = true // here the error must not come out either
-	adaptertest.Do(t, srv, "GET", "/").WantProblem(t, 400, "bad-key", "")
+	testkit.Do(t, srv, "GET", "/").WantProblem(t, 400, "bad-key", "")
 }
 
 func TestConfigSkipsAndRendersAndMustHaveAGuard(t *testing.T) {
-	locker := adaptertest.Locker(t)
+	locker := testkit.Locker(t)
 	guard := core.Serialize(locker, "t/{header.X}")
 	lock, err := echolock.Config{
 		Guard:   guard,
@@ -195,11 +195,11 @@ func TestConfigSkipsAndRendersAndMustHaveAGuard(t *testing.T) {
 		return c.String(http.StatusOK, fmt.Sprint(core.LeaseFromContext(c.Request().Context())))
 	}, lock)
 	e.GET("/short", never(t), echolock.Guard(guard, echolock.Render(nil)))
-	srv := adaptertest.Serve(t, e)
-	adaptertest.Do(t, srv, "GET", "/?skip=1").Want(t, 200, "<nil>")
-	adaptertest.Do(t, srv, "GET", "/").Want(t, 403, "say who you are")
-	adaptertest.Do(t, srv, "GET", "/?fallback=1").WantProblem(t, 400, "bad-key", "")
-	adaptertest.Do(t, srv, "GET", "/short").WantProblem(t, 400, "bad-key", "")
+	srv := testkit.Serve(t, e)
+	testkit.Do(t, srv, "GET", "/?skip=1").Want(t, 200, "<nil>")
+	testkit.Do(t, srv, "GET", "/").Want(t, 403, "say who you are")
+	testkit.Do(t, srv, "GET", "/?fallback=1").WantProblem(t, 400, "bad-key", "")
+	testkit.Do(t, srv, "GET", "/short").WantProblem(t, 400, "bad-key", "")
 
 	if _, err := (echolock.Config{}).ToMiddleware(); !errors.Is(err, core.ErrConfig) {
 		t.Errorf("without a guard: %v", err)
@@ -207,10 +207,10 @@ func TestConfigSkipsAndRendersAndMustHaveAGuard(t *testing.T) {
 }
 
 func TestMultipartFilesAreRemovedWhereTheRequestWasReplacedAgain(t *testing.T) {
-	guard := core.Serialize(adaptertest.Locker(t), "upload")
+	guard := core.Serialize(testkit.Locker(t), "upload")
 	file := make(chan string, 1)
 	upload := func(c echo.Context) error {
-		name, err := adaptertest.OnDisk(c.Request())
+		name, err := testkit.OnDisk(c.Request())
 		file <- name
 		return err
 	}
@@ -222,8 +222,8 @@ func TestMultipartFilesAreRemovedWhereTheRequestWasReplacedAgain(t *testing.T) {
 			return next(c)
 		}
 	})
-	srv := adaptertest.Serve(t, e)
-	adaptertest.Upload(t, srv, "/replaced")
+	srv := testkit.Serve(t, e)
+	testkit.Upload(t, srv, "/replaced")
 	srv.Close() // waits until the server is done with the request
 	name := <-file
 	if _, err := os.Stat(name); name == "" || !errors.Is(err, os.ErrNotExist) {

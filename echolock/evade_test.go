@@ -7,7 +7,7 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"github.com/interlock-go/interlock/echolock"
-	"github.com/interlock-go/interlock/internal/adaptertest"
+	"github.com/interlock-go/interlock/internal/testkit"
 )
 
 // An informational status is not the answer: net/http implies 200 after it.
@@ -16,10 +16,10 @@ func TestAnInformationalStatusIsNotStored(t *testing.T) {
 	e.POST("/", func(c echo.Context) error {
 		c.Response().WriteHeader(http.StatusEarlyHints)
 		return nil
-	}, echolock.Idempotent(adaptertest.Engine(t)))
-	srv := adaptertest.Serve(t, e)
-	adaptertest.Post(t, srv, "/").WantOwn(t, http.StatusOK, "")
-	adaptertest.Post(t, srv, "/").WantReplay(t, http.StatusOK, "")
+	}, echolock.Idempotent(testkit.Engine(t)))
+	srv := testkit.Serve(t, e)
+	testkit.Post(t, srv, "/").WantOwn(t, http.StatusOK, "")
+	testkit.Post(t, srv, "/").WantReplay(t, http.StatusOK, "")
 }
 
 // A handler that keeps the outer response, and writes to it, evades the middleware.
@@ -36,10 +36,10 @@ func TestAResponsePastTheMiddlewareIsNotReplayed(t *testing.T) {
 			c.Set("outer", c.Response())
 			return next(c)
 		}
-	}, echolock.Idempotent(adaptertest.Engine(t)))
-	srv := adaptertest.Serve(t, e)
-	adaptertest.Post(t, srv, "/").WantOwn(t, http.StatusCreated, "paid")
-	adaptertest.Post(t, srv, "/").WantProblem(t, http.StatusConflict, "idempotency-response-unavailable", "")
+	}, echolock.Idempotent(testkit.Engine(t)))
+	srv := testkit.Serve(t, e)
+	testkit.Post(t, srv, "/").WantOwn(t, http.StatusCreated, "paid")
+	testkit.Post(t, srv, "/").WantProblem(t, http.StatusConflict, "idempotency-response-unavailable", "")
 	if runs != 1 {
 		t.Errorf("the handler ran %d times", runs)
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"github.com/interlock-go/interlock/echolock"
-	"github.com/interlock-go/interlock/internal/adaptertest"
+	"github.com/interlock-go/interlock/internal/testkit"
 )
 
 func TestABodyThatMiddlewareInFrontHasReadIsInTheFingerprint(t *testing.T) {
@@ -23,7 +23,7 @@ func TestABodyThatMiddlewareInFrontHasReadIsInTheFingerprint(t *testing.T) {
 		if err := w.Close(); err != nil {
 			t.Fatal(err)
 		}
-		change := adaptertest.WithBody(echo.MIMEApplicationForm, b.String())
+		change := testkit.WithBody(echo.MIMEApplicationForm, b.String())
 		return func(r *http.Request) {
 			change(r)
 			r.Header.Set(echo.HeaderContentEncoding, "gzip")
@@ -38,16 +38,16 @@ func TestABodyThatMiddlewareInFrontHasReadIsInTheFingerprint(t *testing.T) {
 		front echo.MiddlewareFunc // as package middleware of echo does it
 		body  func(to, amount string) func(*http.Request)
 	}{
-		"CSRF by form":    {front(func(c echo.Context) { c.FormValue("csrf") }), adaptertest.Form},
-		"KeyAuth by form": {front(func(c echo.Context) { _, _ = c.MultipartForm(); _, _ = c.FormParams() }), adaptertest.Form},
+		"CSRF by form":    {front(func(c echo.Context) { c.FormValue("csrf") }), testkit.Form},
+		"KeyAuth by form": {front(func(c echo.Context) { _, _ = c.MultipartForm(); _, _ = c.FormParams() }), testkit.Form},
 		"KeyAuth by multipart form": {
 			front(func(c echo.Context) { _, _ = c.MultipartForm(); _, _ = c.FormParams() }),
-			func(to, amount string) func(*http.Request) { return adaptertest.Multipart(t, to, amount) },
+			func(to, amount string) func(*http.Request) { return testkit.Multipart(t, to, amount) },
 		},
 		"BodyDump": {front(func(c echo.Context) {
 			b, _ := io.ReadAll(c.Request().Body)
 			c.Request().Body = io.NopCloser(bytes.NewBuffer(b))
-		}), adaptertest.Form},
+		}), testkit.Form},
 		"Decompress": {front(func(c echo.Context) {
 			r, err := gzip.NewReader(c.Request().Body)
 			if err != nil {
@@ -71,15 +71,15 @@ func TestABodyThatMiddlewareInFrontHasReadIsInTheFingerprint(t *testing.T) {
 					amount = string(b)
 				}
 				return c.String(http.StatusOK, "paid "+amount+" to "+c.FormValue("to"))
-			}, echolock.Idempotent(adaptertest.Engine(t)))
-			srv := adaptertest.Serve(t, e)
-			adaptertest.WantFingerprinted(t, srv, c.body)
+			}, echolock.Idempotent(testkit.Engine(t)))
+			srv := testkit.Serve(t, e)
+			testkit.WantFingerprinted(t, srv, c.body)
 		})
 	}
 }
 
 func TestABodyThatMiddlewareInFrontHasBoundIsTheServersMistake(t *testing.T) {
-	adaptertest.LogTo(t)
+	testkit.LogTo(t)
 	e := echo.New()
 	e.Use(func(next echo.HandlerFunc) echo.HandlerFunc {
 		return func(c echo.Context) error {
@@ -88,7 +88,7 @@ func TestABodyThatMiddlewareInFrontHasBoundIsTheServersMistake(t *testing.T) {
 			return next(c)
 		}
 	})
-	e.POST("/", func(echo.Context) error { t.Error("the handler ran"); return nil }, echolock.Idempotent(adaptertest.Engine(t)))
-	adaptertest.Post(t, adaptertest.Serve(t, e), "/", adaptertest.WithBody("application/json", `{"to":"alice"}`)).
+	e.POST("/", func(echo.Context) error { t.Error("the handler ran"); return nil }, echolock.Idempotent(testkit.Engine(t)))
+	testkit.Post(t, testkit.Serve(t, e), "/", testkit.WithBody("application/json", `{"to":"alice"}`)).
 		WantProblem(t, 500, "misconfigured", "")
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/interlock-go/interlock/core/idempotency"
 	"github.com/interlock-go/interlock/core/memstore"
 	"github.com/interlock-go/interlock/echolock"
-	"github.com/interlock-go/interlock/internal/adaptertest"
+	"github.com/interlock-go/interlock/internal/testkit"
 )
 
 // serveRoute serves a handler under Idempotent, with middleware in front.
@@ -26,8 +26,8 @@ func serveRoute(t *testing.T, handler echo.HandlerFunc, front ...echo.Middleware
 	e := echo.New()
 	e.Logger.SetOutput(io.Discard)
 	e.Use(front...)
-	e.POST("/", handler, echolock.Idempotent(adaptertest.Engine(t)))
-	return e, adaptertest.Serve(t, e)
+	e.POST("/", handler, echolock.Idempotent(testkit.Engine(t)))
+	return e, testkit.Serve(t, e)
 }
 
 // Rendered after the capture, the stored answer would be an empty 200.
@@ -43,8 +43,8 @@ func TestErrorsAreStoredAsTheyAreRendered(t *testing.T) {
 		}
 	})
 	const body = `{"message":"poor"}` + "\n"
-	adaptertest.Post(t, srv, "/").WantOwn(t, 403, body)
-	adaptertest.Post(t, srv, "/").WantReplay(t, 403, body)
+	testkit.Post(t, srv, "/").WantOwn(t, 403, body)
+	testkit.Post(t, srv, "/").WantReplay(t, 403, body)
 	if fmt.Sprint(seen) != "[code=403, message=poor 403 19 true <nil> 403 19 true]" {
 		t.Errorf("seen in front: %v", seen)
 	}
@@ -59,8 +59,8 @@ func TestAnErrorThatIsNotRenderedIsAFailure(t *testing.T) {
 		return c.String(http.StatusCreated, "done")
 	})
 	e.HTTPErrorHandler = func(error, echo.Context) {}
-	adaptertest.Post(t, srv, "/")
-	adaptertest.Post(t, srv, "/").WantOwn(t, 201, "done")
+	testkit.Post(t, srv, "/")
+	testkit.Post(t, srv, "/").WantOwn(t, 201, "done")
 }
 
 // A response that counted as committed would keep Recover from answering.
@@ -83,10 +83,10 @@ func TestAPanicIsRecoveredAsWithoutTheMiddleware(t *testing.T) {
 			return next(c)
 		}
 	})
-	if a := adaptertest.Post(t, srv, "/"); a.Status != 500 || a.Body != `{"message":"Internal Server Error"}`+"\n" {
+	if a := testkit.Post(t, srv, "/"); a.Status != 500 || a.Body != `{"message":"Internal Server Error"}`+"\n" {
 		t.Errorf("%d %q", a.Status, a.Body)
 	}
-	adaptertest.Post(t, srv, "/").WantProblem(t, 409, "idempotency-response-unavailable", "") // it had begun to say 201
+	testkit.Post(t, srv, "/").WantProblem(t, 409, "idempotency-response-unavailable", "") // it had begun to say 201
 	if runs != 1 {
 		t.Errorf("%d runs; want 1", runs)
 	}
@@ -104,10 +104,10 @@ func TestAResponseThatBreaksOffIsNotReplayedAsIfItWereWhole(t *testing.T) {
 		}),
 	} {
 		t.Run(name, func(t *testing.T) {
-			logged, runs := adaptertest.LogTo(t), 0
+			logged, runs := testkit.LogTo(t), 0
 			_, srv := serveRoute(t, func(c echo.Context) error { runs++; return half(c) })
 			for range 2 {
-				adaptertest.Post(t, srv, "/").WantProblem(t, 409, "idempotency-response-unavailable", "")
+				testkit.Post(t, srv, "/").WantProblem(t, 409, "idempotency-response-unavailable", "")
 			}
 			if runs != 1 {
 				t.Errorf("the handler ran %d times; want 1", runs)
@@ -129,9 +129,9 @@ func TestAnAnswerThatTheHandlerDidNotWriteIsLogged(t *testing.T) {
 		"an error": {func(echo.Context) error { return errors.New("disk") }, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			logged := adaptertest.LogTo(t)
+			logged := testkit.LogTo(t)
 			_, srv := serveRoute(t, c.handler)
-			adaptertest.Post(t, srv, "/")
+			testkit.Post(t, srv, "/")
 			if text := logged.String(); strings.Contains(text, "wrote no answer") != c.logged {
 				t.Errorf("logged: %q; want the line: %t", text, c.logged)
 			}
@@ -151,8 +151,8 @@ func TestHooksFromInFrontRunForEachResponse(t *testing.T) {
 			return next(c)
 		}
 	})
-	for i, want := range []func(adaptertest.Answer, testing.TB, int, string){adaptertest.Answer.WantOwn, adaptertest.Answer.WantReplay} {
-		a := adaptertest.Post(t, srv, "/")
+	for i, want := range []func(testkit.Answer, testing.TB, int, string){testkit.Answer.WantOwn, testkit.Answer.WantReplay} {
+		a := testkit.Post(t, srv, "/")
 		want(a, t, 201, "done")
 		if a.Header.Get("X-Inside") != "1" || a.Header.Get("X-Outside") != fmt.Sprint(i+1) {
 			t.Errorf("%v", a.Header)
@@ -168,17 +168,17 @@ func TestAnErrorAfterALossIsTheLoss(t *testing.T) {
 		store.Empty()
 		<-ctx.Done()
 		return context.Cause(ctx)
-	}, echolock.Idempotent(adaptertest.EngineOn(t, store, idempotency.Global(), idempotency.Lease(150*time.Millisecond))))
-	adaptertest.Post(t, adaptertest.Serve(t, e), "/").WantProblem(t, 500, "lost", "")
+	}, echolock.Idempotent(testkit.EngineOn(t, store, idempotency.Global(), idempotency.Lease(150*time.Millisecond))))
+	testkit.Post(t, testkit.Serve(t, e), "/").WantProblem(t, 500, "lost", "")
 }
 
 func TestIdempotentHasASkipper(t *testing.T) {
 	e := echo.New()
-	e.POST("/", func(c echo.Context) error { return c.String(200, "done") }, echolock.Idempotent(adaptertest.Engine(t),
+	e.POST("/", func(c echo.Context) error { return c.String(200, "done") }, echolock.Idempotent(testkit.Engine(t),
 		func(c *echolock.Config) {
 			c.Skipper = func(c echo.Context) bool { return c.QueryParam("stream") != "" }
 		}))
-	srv := adaptertest.Serve(t, e)
-	adaptertest.Do(t, srv, http.MethodPost, "/").WantProblem(t, 400, "idempotency-key-missing", "")
-	adaptertest.Do(t, srv, http.MethodPost, "/?stream=1").Want(t, 200, "done")
+	srv := testkit.Serve(t, e)
+	testkit.Do(t, srv, http.MethodPost, "/").WantProblem(t, 400, "idempotency-key-missing", "")
+	testkit.Do(t, srv, http.MethodPost, "/?stream=1").Want(t, 200, "done")
 }

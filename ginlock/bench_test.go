@@ -9,10 +9,10 @@ import (
 
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/ginlock"
-	"github.com/interlock-go/interlock/internal/adaptertest"
+	"github.com/interlock-go/interlock/internal/testkit"
 )
 
-var router adaptertest.Router = func(lock *core.Guard, handle func(ctx context.Context) error) http.Handler {
+var router testkit.Router = func(lock *core.Guard, handle func(ctx context.Context) error) http.Handler {
 	r := gin.New()
 	if lock != nil {
 		r.Use(ginlock.Guard(lock))

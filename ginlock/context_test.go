@@ -11,15 +11,15 @@ import (
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/idempotency"
 	"github.com/interlock-go/interlock/ginlock"
-	"github.com/interlock-go/interlock/internal/adaptertest"
+	"github.com/interlock-go/interlock/internal/testkit"
 )
 
 // A handler that passes gin's own context on must neither wait for itself for ever, nor have
 // lost its lease and its attempt without a word.
 func TestGinsOwnContextIsNotTakenForOneWithoutALock(t *testing.T) {
 	for _, fallback := range []bool{false, true} {
-		locker := adaptertest.Locker(t)
-		engine := adaptertest.Engine(t, idempotency.Under(core.Serialize(locker, "account/{id}")))
+		locker := testkit.Locker(t)
+		engine := testkit.Engine(t, idempotency.Under(core.Serialize(locker, "account/{id}")))
 		r := gin.New()
 		r.ContextWithFallback = fallback
 		r.POST("/:id", ginlock.Idempotent(engine), func(c *gin.Context) {
@@ -44,6 +44,6 @@ func TestGinsOwnContextIsNotTakenForOneWithoutALock(t *testing.T) {
 			}
 			c.String(http.StatusOK, fmt.Sprint(core.Fences(c)[0].Key))
 		})
-		adaptertest.Post(t, adaptertest.Serve(t, r), "/42").WantOwn(t, 200, "account/42")
+		testkit.Post(t, testkit.Serve(t, r), "/42").WantOwn(t, 200, "account/42")
 	}
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/memstore"
 	"github.com/interlock-go/interlock/ginlock"
-	"github.com/interlock-go/interlock/internal/adaptertest"
+	"github.com/interlock-go/interlock/internal/testkit"
 )
 
 func TestMain(m *testing.M) {
@@ -34,27 +34,27 @@ type broken struct{ gin.ResponseWriter }
 func (broken) Write([]byte) (int, error) { return 0, errors.New("closed") }
 
 func TestRefusalGoesPastAWriterThatAHandlerLeftInFront(t *testing.T) {
-	locker := adaptertest.Locker(t)
+	locker := testkit.Locker(t)
 	guard := core.Serialize(locker, "account/{id}", core.MaxHold(20*time.Millisecond))
 	r := gin.New()
 	r.GET("/:id", ginlock.Guard(guard), func(c *gin.Context) {
 		c.Writer = broken{c.Writer}
 		<-c.Request.Context().Done()
 	})
-	adaptertest.Do(t, adaptertest.Serve(t, r), "GET", "/1").WantProblem(t, 500, "max-hold", "")
+	testkit.Do(t, testkit.Serve(t, r), "GET", "/1").WantProblem(t, 500, "max-hold", "")
 }
 
 // Without UseRawPath gin decodes a path before it routes it. One URL is one key all
 // the same; %2F is a separator then.
 func TestKeysWithAndWithoutTheRawPath(t *testing.T) {
-	guard := core.Serialize(adaptertest.Locker(t), "account/{id}")
-	serve := func(raw bool) func(segment string) adaptertest.Answer {
+	guard := core.Serialize(testkit.Locker(t), "account/{id}")
+	serve := func(raw bool) func(segment string) testkit.Answer {
 		r := gin.New()
 		r.UseRawPath = raw
 		r.GET("/accounts/:id/x", ginlock.Guard(guard), keyOf)
-		srv := adaptertest.Serve(t, r)
-		return func(segment string) adaptertest.Answer {
-			return adaptertest.Do(t, srv, "GET", "/accounts/"+segment+"/x")
+		srv := testkit.Serve(t, r)
+		return func(segment string) testkit.Answer {
+			return testkit.Do(t, srv, "GET", "/accounts/"+segment+"/x")
 		}
 	}
 	bare, raw := serve(false), serve(true)
@@ -95,17 +95,17 @@ func TestValuesUnderKeysOfEveryTypeAreFound(t *testing.T) {
 	if _, typed := any(new(gin.Context)).(interface{ Set(key, value any) }); typed {
 		key = tenantKey{}
 	}
-	guard := core.Serialize(adaptertest.Locker(t), "t/{ctx.tenant}/{ctx.user}",
+	guard := core.Serialize(testkit.Locker(t), "t/{ctx.tenant}/{ctx.user}",
 		core.ContextFunc("tenant", core.FromContext(key)), core.ContextFunc("user", core.FromContext("user")))
 	r := gin.New()
 	r.GET("/", set, func(c *gin.Context) { c.Set("user", "b") }, ginlock.Guard(guard), func(c *gin.Context) {
 		c.String(http.StatusOK, core.LeaseFromContext(c.Request.Context()).Key())
 	})
-	adaptertest.Do(t, adaptertest.Serve(t, r), "GET", "/").Want(t, 200, "t/a/b")
+	testkit.Do(t, testkit.Serve(t, r), "GET", "/").Want(t, 200, "t/a/b")
 }
 
 func TestUseAndGroupsLockRoutesAndPassWhatMatchesNone(t *testing.T) {
-	locker := adaptertest.Locker(t)
+	locker := testkit.Locker(t)
 	r := gin.New()
 	r.HandleMethodNotAllowed = true
 	r.Use(ginlock.Guard(core.Serialize(locker, "all/{header.X-Tenant}")))
@@ -120,21 +120,21 @@ func TestUseAndGroupsLockRoutesAndPassWhatMatchesNone(t *testing.T) {
 	r.NoRoute(func(c *gin.Context) {
 		c.String(http.StatusNotFound, "none %v", core.LeaseFromContext(c.Request.Context()) == nil)
 	})
-	srv := adaptertest.Serve(t, r)
+	srv := testkit.Serve(t, r)
 	tenant := func(r *http.Request) { r.Header.Set("X-Tenant", "a") }
-	adaptertest.Do(t, srv, "GET", "/accounts/1/x", tenant).Want(t, 200, "2 account/1")
-	adaptertest.Do(t, srv, "GET", "/accounts/1/x").WantProblem(t, 400, "bad-key", "")
-	adaptertest.Do(t, srv, "GET", "/accounts/1/y").Want(t, 404, "none true")
-	if a := adaptertest.Do(t, srv, "POST", "/accounts/1/x"); a.Status != 405 {
+	testkit.Do(t, srv, "GET", "/accounts/1/x", tenant).Want(t, 200, "2 account/1")
+	testkit.Do(t, srv, "GET", "/accounts/1/x").WantProblem(t, 400, "bad-key", "")
+	testkit.Do(t, srv, "GET", "/accounts/1/y").Want(t, 404, "none true")
+	if a := testkit.Do(t, srv, "POST", "/accounts/1/x"); a.Status != 405 {
 		t.Errorf("%d %s", a.Status, a.Body)
 	}
 }
 
 func TestMultipartFilesAreRemovedWhereTheRequestWasReplacedAgain(t *testing.T) {
-	guard := core.Serialize(adaptertest.Locker(t), "upload")
+	guard := core.Serialize(testkit.Locker(t), "upload")
 	file := make(chan string, 1)
 	upload := func(c *gin.Context) {
-		name, err := adaptertest.OnDisk(c.Request)
+		name, err := testkit.OnDisk(c.Request)
 		if err != nil {
 			t.Error(err)
 		}
@@ -145,8 +145,8 @@ func TestMultipartFilesAreRemovedWhereTheRequestWasReplacedAgain(t *testing.T) {
 		type key struct{}
 		c.Request = c.Request.WithContext(context.WithValue(c.Request.Context(), key{}, 1))
 	}, upload)
-	srv := adaptertest.Serve(t, r)
-	adaptertest.Upload(t, srv, "/replaced")
+	srv := testkit.Serve(t, r)
+	testkit.Upload(t, srv, "/replaced")
 	srv.Close() // waits until the server is done with the request
 	if _, err := os.Stat(<-file); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("the temporary file was left behind: %v", err)
@@ -155,9 +155,9 @@ func TestMultipartFilesAreRemovedWhereTheRequestWasReplacedAgain(t *testing.T) {
 
 func TestGinContextEndsWithTheLeaseIfItFallsBack(t *testing.T) {
 	store := memstore.New()
-	guard := core.Serialize(adaptertest.LockerOn(t, store), "account/{id}")
+	guard := core.Serialize(testkit.LockerOn(t, store), "account/{id}")
 	r := gin.New()
 	r.ContextWithFallback = true
-	r.GET("/:id", ginlock.Guard(guard), func(c *gin.Context) { adaptertest.Lose(c, t, store) })
-	adaptertest.Do(t, adaptertest.Serve(t, r), "GET", "/1").WantProblem(t, 500, "lost", "")
+	r.GET("/:id", ginlock.Guard(guard), func(c *gin.Context) { testkit.Lose(c, t, store) })
+	testkit.Do(t, testkit.Serve(t, r), "GET", "/1").WantProblem(t, 500, "lost", "")
 }

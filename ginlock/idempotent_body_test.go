@@ -8,7 +8,7 @@ import (
 	"github.com/gin-gonic/gin"
 	"github.com/gin-gonic/gin/binding"
 
-	"github.com/interlock-go/interlock/internal/adaptertest"
+	"github.com/interlock-go/interlock/internal/testkit"
 )
 
 type payment struct {
@@ -18,7 +18,7 @@ type payment struct {
 
 func TestABodyThatAHandlerInFrontHasBoundIsInTheFingerprint(t *testing.T) {
 	json := func(to, amount string) func(*http.Request) {
-		return adaptertest.WithBody("application/json", `{"to":"`+to+`","amount":"`+amount+`"}`)
+		return testkit.WithBody("application/json", `{"to":"`+to+`","amount":"`+amount+`"}`)
 	}
 	for name, c := range map[string]struct {
 		front, handler gin.HandlerFunc
@@ -26,7 +26,7 @@ func TestABodyThatAHandlerInFrontHasBoundIsInTheFingerprint(t *testing.T) {
 	}{
 		"PostForm": {
 			func(c *gin.Context) { c.PostForm("to") },
-			func(c *gin.Context) { c.String(http.StatusOK, "paid %s to %s", c.PostForm("amount"), c.PostForm("to")) }, adaptertest.Form,
+			func(c *gin.Context) { c.String(http.StatusOK, "paid %s to %s", c.PostForm("amount"), c.PostForm("to")) }, testkit.Form,
 		},
 		"PostForm of a multipart form": {
 			func(c *gin.Context) { c.PostForm("to") },
@@ -43,7 +43,7 @@ func TestABodyThatAHandlerInFrontHasBoundIsInTheFingerprint(t *testing.T) {
 				}
 				amount, _ := io.ReadAll(f)
 				c.String(http.StatusOK, "paid %s to %s", amount, c.PostForm("to"))
-			}, func(to, amount string) func(*http.Request) { return adaptertest.Multipart(t, to, amount) },
+			}, func(to, amount string) func(*http.Request) { return testkit.Multipart(t, to, amount) },
 		},
 		"ShouldBindBodyWith": {
 			func(c *gin.Context) { _ = c.ShouldBindBodyWith(&payment{}, binding.JSON) },
@@ -68,15 +68,15 @@ func TestABodyThatAHandlerInFrontHasBoundIsInTheFingerprint(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			srv := serveChain(t, []gin.HandlerFunc{c.front}, c.handler)
-			adaptertest.WantFingerprinted(t, srv, c.body)
+			testkit.WantFingerprinted(t, srv, c.body)
 		})
 	}
 }
 
 func TestABodyThatAHandlerInFrontHasBoundForGoodIsTheServersMistake(t *testing.T) {
-	adaptertest.LogTo(t)
+	testkit.LogTo(t)
 	srv := serveChain(t, []gin.HandlerFunc{func(c *gin.Context) { _ = c.ShouldBindJSON(&payment{}) }},
 		func(*gin.Context) { t.Error("the handler ran") })
-	adaptertest.Post(t, srv, "/", adaptertest.WithBody("application/json", `{"to":"alice"}`)).
+	testkit.Post(t, srv, "/", testkit.WithBody("application/json", `{"to":"alice"}`)).
 		WantProblem(t, 500, "misconfigured", "")
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/idempotency"
 	"github.com/interlock-go/interlock/ginlock"
-	"github.com/interlock-go/interlock/internal/adaptertest"
+	"github.com/interlock-go/interlock/internal/testkit"
 )
 
 // serveChain serves handlers under Idempotent, with middleware in front.
@@ -25,8 +25,8 @@ func serveChain(t *testing.T, front []gin.HandlerFunc, behind ...gin.HandlerFunc
 	t.Helper()
 	r := gin.New()
 	r.Use(front...)
-	r.POST("/", append([]gin.HandlerFunc{ginlock.Idempotent(adaptertest.Engine(t))}, behind...)...)
-	return adaptertest.Serve(t, r)
+	r.POST("/", append([]gin.HandlerFunc{ginlock.Idempotent(testkit.Engine(t))}, behind...)...)
+	return testkit.Serve(t, r)
 }
 
 // Bare gin answers such a handler with an empty 200.
@@ -43,9 +43,9 @@ func TestAnErrorWithoutAnAnswerIsAFailure(t *testing.T) {
 			}
 			c.String(http.StatusCreated, "done")
 		})
-		adaptertest.Post(t, srv, "/").WantOwn(t, status, "")
-		adaptertest.Post(t, srv, "/").WantOwn(t, 201, "done")
-		adaptertest.Post(t, srv, "/").WantReplay(t, 201, "done")
+		testkit.Post(t, srv, "/").WantOwn(t, status, "")
+		testkit.Post(t, srv, "/").WantOwn(t, 201, "done")
+		testkit.Post(t, srv, "/").WantReplay(t, 201, "done")
 	}
 }
 
@@ -56,8 +56,8 @@ func TestAMarkedErrorWithoutAnAnswerIsReplayedAsAFailure(t *testing.T) {
 		}
 		_ = c.Error(errors.New("disk"))
 	})
-	adaptertest.Post(t, srv, "/").WantOwn(t, 500, "")
-	adaptertest.Post(t, srv, "/").WantReplay(t, 500, "")
+	testkit.Post(t, srv, "/").WantOwn(t, 500, "")
+	testkit.Post(t, srv, "/").WantReplay(t, 500, "")
 }
 
 func TestAMiddlewareInFrontMayAnswerErrors(t *testing.T) {
@@ -67,8 +67,8 @@ func TestAMiddlewareInFrontMayAnswerErrors(t *testing.T) {
 			c.String(-1, "sorry: %v", c.Errors.Last())
 		}
 	}}, func(c *gin.Context) { runs++; _ = c.Error(errors.New("disk")) })
-	adaptertest.Post(t, srv, "/").WantOwn(t, 500, "sorry: disk")
-	adaptertest.Post(t, srv, "/").WantOwn(t, 500, "sorry: disk")
+	testkit.Post(t, srv, "/").WantOwn(t, 500, "sorry: disk")
+	testkit.Post(t, srv, "/").WantOwn(t, 500, "sorry: disk")
 	if runs != 2 {
 		t.Errorf("%d runs", runs)
 	}
@@ -79,8 +79,8 @@ func TestAnAnswerWithAnErrorBesideItIsAnAnswer(t *testing.T) {
 		_ = c.Error(errors.New("poor"))
 		c.AbortWithStatusJSON(http.StatusForbidden, gin.H{"poor": true})
 	})
-	adaptertest.Post(t, srv, "/").WantOwn(t, 403, `{"poor":true}`)
-	adaptertest.Post(t, srv, "/").WantReplay(t, 403, `{"poor":true}`)
+	testkit.Post(t, srv, "/").WantOwn(t, 403, `{"poor":true}`)
+	testkit.Post(t, srv, "/").WantReplay(t, 403, `{"poor":true}`)
 }
 
 func TestAPanicIsRecoveredAsWithoutTheMiddleware(t *testing.T) {
@@ -92,8 +92,8 @@ func TestAPanicIsRecoveredAsWithoutTheMiddleware(t *testing.T) {
 		}
 		c.String(http.StatusCreated, "done")
 	})
-	adaptertest.Post(t, srv, "/").WantOwn(t, 500, "")
-	adaptertest.Post(t, srv, "/").WantProblem(t, 409, "idempotency-response-unavailable", "") // it had begun to say 201
+	testkit.Post(t, srv, "/").WantOwn(t, 500, "")
+	testkit.Post(t, srv, "/").WantProblem(t, 409, "idempotency-response-unavailable", "") // it had begun to say 201
 	if runs != 1 {
 		t.Errorf("%d runs; want 1", runs)
 	}
@@ -116,10 +116,10 @@ func TestAResponseThatBreaksOffIsNotReplayedAsIfItWereWhole(t *testing.T) {
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			logged, runs := adaptertest.LogTo(t), 0
+			logged, runs := testkit.LogTo(t), 0
 			srv := serveChain(t, nil, append([]gin.HandlerFunc{func(*gin.Context) { runs++ }}, chain...)...)
 			for range 2 {
-				adaptertest.Post(t, srv, "/").WantProblem(t, 409, "idempotency-response-unavailable", "")
+				testkit.Post(t, srv, "/").WantProblem(t, 409, "idempotency-response-unavailable", "")
 			}
 			if runs != 1 {
 				t.Errorf("the handler ran %d times; want 1", runs)
@@ -144,8 +144,8 @@ func TestAnErrorBesideAWholeAnswerBreaksNothingOff(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			srv := serveChain(t, nil, c.handler)
-			adaptertest.Post(t, srv, "/").WantOwn(t, c.status, c.body)
-			adaptertest.Post(t, srv, "/").WantReplay(t, c.status, c.body)
+			testkit.Post(t, srv, "/").WantOwn(t, c.status, c.body)
+			testkit.Post(t, srv, "/").WantReplay(t, c.status, c.body)
 		})
 	}
 }
@@ -160,8 +160,8 @@ func TestAnAnswerThatTheHandlerDidNotWriteIsLogged(t *testing.T) {
 		"an error": {func(c *gin.Context) { _ = c.Error(errors.New("disk")) }, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			logged := adaptertest.LogTo(t)
-			adaptertest.Post(t, serveChain(t, nil, c.handler), "/")
+			logged := testkit.LogTo(t)
+			testkit.Post(t, serveChain(t, nil, c.handler), "/")
 			if text := logged.String(); strings.Contains(text, "wrote no answer") != c.logged {
 				t.Errorf("logged: %q; want the line: %t", text, c.logged)
 			}
@@ -190,10 +190,10 @@ func TestTheWriterIsLikeGins(t *testing.T) {
 	var bare, idempotent []string
 	r := gin.New()
 	r.POST("/bare", handler(&bare))
-	r.POST("/idempotent", ginlock.Idempotent(adaptertest.Engine(t)), handler(&idempotent))
-	srv := adaptertest.Serve(t, r)
-	adaptertest.Post(t, srv, "/bare").WantOwn(t, 201, "abcc")
-	adaptertest.Post(t, srv, "/idempotent").WantOwn(t, 201, "abcc")
+	r.POST("/idempotent", ginlock.Idempotent(testkit.Engine(t)), handler(&idempotent))
+	srv := testkit.Serve(t, r)
+	testkit.Post(t, srv, "/bare").WantOwn(t, 201, "abcc")
+	testkit.Post(t, srv, "/idempotent").WantOwn(t, 201, "abcc")
 	if !slices.Equal(bare, idempotent) {
 		t.Errorf("%q; want %q", idempotent, bare)
 	}
@@ -210,15 +210,15 @@ func TestAFlushWritesTheStatusThatWasNoted(t *testing.T) {
 				t.Error(err)
 			}
 		})
-		adaptertest.Post(t, srv, "/").WantOwn(t, 201, "")
-		adaptertest.Post(t, srv, "/").WantReplay(t, 201, "")
+		testkit.Post(t, srv, "/").WantOwn(t, 201, "")
+		testkit.Post(t, srv, "/").WantReplay(t, 201, "")
 	}
 }
 
 func TestIdempotentRefusalsCanBeRendered(t *testing.T) {
 	r := gin.New()
-	r.POST("/", ginlock.Idempotent(adaptertest.Engine(t), ginlock.Render(func(c *gin.Context, refusal *core.Refusal) {
+	r.POST("/", ginlock.Idempotent(testkit.Engine(t), ginlock.Render(func(c *gin.Context, refusal *core.Refusal) {
 		c.String(http.StatusTeapot, "%s", refusal.Reason)
 	})), func(*gin.Context) { t.Error("the handler ran") })
-	adaptertest.Do(t, adaptertest.Serve(t, r), http.MethodPost, "/").Want(t, http.StatusTeapot, "idempotency-key-missing")
+	testkit.Do(t, testkit.Serve(t, r), http.MethodPost, "/").Want(t, http.StatusTeapot, "idempotency-key-missing")
 }

@@ -21,7 +21,7 @@ import (
 	"github.com/interlock-go/interlock/grpclock"
 	"github.com/interlock-go/interlock/grpclock/internal/testpb"
 	"github.com/interlock-go/interlock/grpclock/lockpb"
-	"github.com/interlock-go/interlock/internal/adaptertest"
+	"github.com/interlock-go/interlock/internal/testkit"
 )
 
 // Every proto that was compiled with another number would lose its locks
@@ -36,7 +36,7 @@ func TestNumberOfTheOptionNeverChanges(t *testing.T) {
 }
 
 func TestAnnotatedMethodsAndNoOthersHaveRules(t *testing.T) {
-	rules, err := grpclock.FromProto(adaptertest.Locker(t))
+	rules, err := grpclock.FromProto(testkit.Locker(t))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -58,7 +58,7 @@ func TestAnnotatedMethodsAndNoOthersHaveRules(t *testing.T) {
 }
 
 func TestAnnotationAndRuleOptionsBecomeTheRulesOptions(t *testing.T) {
-	locker := adaptertest.Locker(t)
+	locker := testkit.Locker(t)
 	leases := make(chan time.Duration, 10)
 	client := serve(t, bank{call: func(ctx context.Context, _ string) (string, error) {
 		leases <- time.Until(core.LeaseFromContext(ctx).Deadline())
@@ -201,7 +201,7 @@ func TestMistakesInAnAnnotationFailAtStartUpAndSayWhatThereIs(t *testing.T) {
 		if c.change != nil {
 			change = append(change, c.change)
 		}
-		rules, err := grpclock.FromProto(adaptertest.Locker(t), grpclock.Files(files(t, c.a, change...)))
+		rules, err := grpclock.FromProto(testkit.Locker(t), grpclock.Files(files(t, c.a, change...)))
 		if c.says == nil {
 			if err != nil || len(rules) != 1 || rules["/late.v1.Late/Do"] == nil {
 				t.Errorf("%s: %v, %v", name, rules, err)
@@ -222,7 +222,7 @@ func TestMistakesInAnAnnotationFailAtStartUpAndSayWhatThereIs(t *testing.T) {
 
 func TestRuleOfALateProtoServesDynamicMessages(t *testing.T) {
 	all := files(t, &lockpb.Serialize{Key: "k/{text}"})
-	rules, err := grpclock.FromProto(adaptertest.Locker(t), grpclock.Files(all))
+	rules, err := grpclock.FromProto(testkit.Locker(t), grpclock.Files(all))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -248,7 +248,7 @@ type services map[string]grpc.ServiceInfo
 func (s services) GetServiceInfo() map[string]grpc.ServiceInfo { return s }
 
 func TestValidateFindsWhatCannotWorkBeforeTheServerServes(t *testing.T) {
-	locker := adaptertest.Locker(t)
+	locker := testkit.Locker(t)
 	srv := grpc.NewServer()
 	testpb.RegisterBankServer(srv, bank{})
 	other := services{

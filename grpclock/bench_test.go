@@ -9,7 +9,7 @@ import (
 
 	"github.com/interlock-go/interlock/grpclock"
 	"github.com/interlock-go/interlock/grpclock/internal/testpb"
-	"github.com/interlock-go/interlock/internal/adaptertest/freestore"
+	"github.com/interlock-go/interlock/internal/testkit/freestore"
 )
 
 var answer = &testpb.Reply{}

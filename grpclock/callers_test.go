@@ -16,14 +16,14 @@ import (
 	"github.com/interlock-go/interlock/core/reason"
 	"github.com/interlock-go/interlock/grpclock"
 	"github.com/interlock-go/interlock/grpclock/internal/testpb"
-	"github.com/interlock-go/interlock/internal/adaptertest"
+	"github.com/interlock-go/interlock/internal/testkit"
 )
 
 // A handler can hold a lock and call a service that locks the same key: it would wait for
 // itself.
 func TestACallForALockOfItsCallerIsRefusedAtOnce(t *testing.T) {
 	store := memstore.New()
-	gateway, ledger := adaptertest.LockerOn(t, store), adaptertest.LockerOn(t, store)
+	gateway, ledger := testkit.LockerOn(t, store), testkit.LockerOn(t, store)
 	rules := annotated(t, ledger, core.Wait(time.Hour))
 	var sent atomic.Int32
 	counts := func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
@@ -59,7 +59,7 @@ func TestACallForALockOfItsCallerIsRefusedAtOnce(t *testing.T) {
 // this module or without, in unary calls and in streams.
 func TestAServiceInBetweenPassesTheLocksOfItsCallerOn(t *testing.T) {
 	store := memstore.New()
-	gateway, ledger := adaptertest.LockerOn(t, store), adaptertest.LockerOn(t, store)
+	gateway, ledger := testkit.LockerOn(t, store), testkit.LockerOn(t, store)
 	ledgers := grpclock.Protect(annotated(t, ledger, core.Wait(time.Hour)), nil)
 	clients := []grpc.DialOption{
 		grpc.WithChainUnaryInterceptor(grpclock.UnaryClientRetry()), grpc.WithChainStreamInterceptor(grpclock.StreamClientHeld()),
@@ -85,7 +85,7 @@ func TestAServiceInBetweenPassesTheLocksOfItsCallerOn(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = lease.Release(t.Context()) }()
-	ctx, cancel := context.WithTimeout(lease.Context(), adaptertest.Patience)
+	ctx, cancel := context.WithTimeout(lease.Context(), testkit.Patience)
 	defer cancel()
 	for name, opts := range map[string][]grpc.ServerOption{
 		"no interceptor":         nil,
@@ -104,7 +104,7 @@ func TestAServiceInBetweenPassesTheLocksOfItsCallerOn(t *testing.T) {
 // A permit of the caller is refused like its lock, and another's is not asked for again.
 func TestACallForAPermitOfItsCallerIsRefusedAtOnce(t *testing.T) {
 	store := memstore.New()
-	gateway, ledger := adaptertest.LockerOn(t, store), adaptertest.LockerOn(t, store)
+	gateway, ledger := testkit.LockerOn(t, store), testkit.LockerOn(t, store)
 	var sent atomic.Int32
 	counts := func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
 		sent.Add(1)

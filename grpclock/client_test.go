@@ -21,7 +21,7 @@ import (
 	"github.com/interlock-go/interlock/core/memstore"
 	"github.com/interlock-go/interlock/grpclock"
 	"github.com/interlock-go/interlock/grpclock/internal/testpb"
-	"github.com/interlock-go/interlock/internal/adaptertest"
+	"github.com/interlock-go/interlock/internal/testkit"
 )
 
 // failing is an error with details.
@@ -146,7 +146,7 @@ type refusing struct {
 
 func newRefusing(t testing.TB, n int32) refusing {
 	t.Helper()
-	locker := adaptertest.Locker(t)
+	locker := testkit.Locker(t)
 	calls, keys := new(atomic.Int32), new([]string)
 	lock := grpclock.Protect(annotated(t, locker), nil).Unary()
 	return refusing{grpc.UnaryInterceptor(
@@ -229,11 +229,11 @@ func TestGRPCsOwnRetryPolicyKeepsItsBackoff(t *testing.T) {
 
 func TestNoClientTriesAgainAfterALostLease(t *testing.T) {
 	store := memstore.New()
-	locker := adaptertest.LockerOn(t, store)
+	locker := testkit.LockerOn(t, store)
 	var calls atomic.Int32
 	l := start(t, bank{call: func(ctx context.Context, _ string) (string, error) {
 		calls.Add(1)
-		adaptertest.Lose(ctx, t, store)
+		testkit.Lose(ctx, t, store)
 		return "", ctx.Err()
 	}}, grpc.UnaryInterceptor(grpclock.Protect(annotated(t, locker), nil).Unary()))
 	for name, opt := range map[string]grpc.DialOption{

@@ -15,13 +15,13 @@ import (
 	"github.com/interlock-go/interlock/core/memstore"
 	"github.com/interlock-go/interlock/grpclock"
 	"github.com/interlock-go/interlock/grpclock/internal/testpb"
-	"github.com/interlock-go/interlock/internal/adaptertest"
+	"github.com/interlock-go/interlock/internal/testkit"
 )
 
 // A service that owns a resource refuses what an outdated holder sends, and no try changes that.
 func TestTheTokensOfTheCallerAreSentAndAnOutdatedOneIsNotTriedAgain(t *testing.T) {
-	adaptertest.LogTo(t)
-	gateway := adaptertest.LockerOn(t, memstore.New())
+	testkit.LogTo(t)
+	gateway := testkit.LockerOn(t, memstore.New())
 	var latest, sent atomic.Int64
 	rule := core.Fenced("account/{id}", func(_ context.Context, fences []core.Fence) error {
 		if fences[0].Token < latest.Load() {
@@ -65,7 +65,7 @@ func TestTheTokensOfTheCallerAreSentAndAnOutdatedOneIsNotTriedAgain(t *testing.T
 }
 
 func TestACallUnderMoreLocksThanFitIsNotSent(t *testing.T) {
-	gateway := adaptertest.LockerOn(t, memstore.New())
+	gateway := testkit.LockerOn(t, memstore.New())
 	var keys []string
 	for i := range 200 {
 		keys = append(keys, fmt.Sprintf("account/%d", i))

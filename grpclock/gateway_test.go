@@ -14,7 +14,7 @@ import (
 	"github.com/interlock-go/interlock/grpclock"
 	"github.com/interlock-go/interlock/grpclock/internal/testpb"
 	"github.com/interlock-go/interlock/grpclock/lockpb"
-	"github.com/interlock-go/interlock/internal/adaptertest"
+	"github.com/interlock-go/interlock/internal/testkit"
 )
 
 // stray is how a gateway that was given the service calls it: with metadata and a stream for
@@ -32,8 +32,8 @@ func (s stray) context(t *testing.T) context.Context {
 
 // The package comment says how a service finds out that it was called past the interceptors.
 func TestAServiceNoticesACallPastTheInterceptors(t *testing.T) {
-	locker := adaptertest.Locker(t)
-	engine := adaptertest.Engine(t, idempotency.Under(core.Serialize(locker, "account/{id}")))
+	locker := testkit.Locker(t)
+	engine := testkit.Engine(t, idempotency.Under(core.Serialize(locker, "account/{id}")))
 	b := bank{call: func(ctx context.Context, _ string) (string, error) {
 		err := errors.Join(idempotency.MarkEffect(ctx), core.Commit(ctx, func() error { return nil }))
 		if (core.LeaseFromContext(ctx) == nil) != (err != nil) || (idempotency.Generation(ctx) == 0) != (err != nil) {
@@ -93,7 +93,7 @@ func TestAGatewayHandsTheIdempotencyKeyOn(t *testing.T) {
 }
 
 func TestValidateFindsAFieldThatAnIdempotentMethodDoesNotHave(t *testing.T) {
-	locker, engine := adaptertest.Locker(t), adaptertest.Engine(t)
+	locker, engine := testkit.Locker(t), testkit.Engine(t)
 	srv := grpc.NewServer()
 	testpb.RegisterBankServer(srv, bank{})
 	rules := annotated(t, locker)

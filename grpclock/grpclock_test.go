@@ -21,11 +21,11 @@ import (
 	"github.com/interlock-go/interlock/core/reason"
 	"github.com/interlock-go/interlock/grpclock"
 	"github.com/interlock-go/interlock/grpclock/internal/testpb"
-	"github.com/interlock-go/interlock/internal/adaptertest"
+	"github.com/interlock-go/interlock/internal/testkit"
 )
 
 func TestFieldOfAMessageInTheMessageIsPartOfTheKey(t *testing.T) {
-	client := serve(t, bank{call: keyOf}, annotated(t, adaptertest.Locker(t)))
+	client := serve(t, bank{call: keyOf}, annotated(t, testkit.Locker(t)))
 	reply, err := client.Transfer(t.Context(), &testpb.TransferRequest{From: "b", To: &testpb.Account{Id: "a"}})
 	if err != nil || reply.GetText() != "[account/a account/b]" {
 		t.Errorf("%v, %v", reply, err)
@@ -43,10 +43,10 @@ func TestUnknownReasonIsInternal(t *testing.T) {
 func TestHandlerThatFailsAfterItsLeaseWasLostIsAbortedAndNotCanceled(t *testing.T) {
 	store := memstore.New()
 	losses := make(chan core.Loss, 10)
-	locker := adaptertest.LockerOn(t, store, core.OnLost(func(l core.Loss) { losses <- l }))
+	locker := testkit.LockerOn(t, store, core.OnLost(func(l core.Loss) { losses <- l }))
 	var end func(ctx context.Context) error
 	client := serve(t, bank{call: func(ctx context.Context, _ string) (string, error) {
-		adaptertest.Lose(ctx, t, store)
+		testkit.Lose(ctx, t, store)
 		return "done", end(ctx)
 	}}, annotated(t, locker))
 
@@ -74,7 +74,7 @@ func TestHandlerThatFailsAfterItsLeaseWasLostIsAbortedAndNotCanceled(t *testing.
 }
 
 func TestSelectorChoosesMethodsAndMethodsWithoutARulePassThrough(t *testing.T) {
-	locker := adaptertest.Locker(t)
+	locker := testkit.Locker(t)
 	rules := annotated(t, locker)
 	but := selector.MatchFunc(func(_ context.Context, c interceptors.CallMeta) bool {
 		return c.Method != "Try" && c.Method != "Export"
@@ -111,7 +111,7 @@ func TestSelectorChoosesMethodsAndMethodsWithoutARulePassThrough(t *testing.T) {
 }
 
 func TestRenderReplacesTheErrorAndCannotMakeASuccessOfIt(t *testing.T) {
-	locker := adaptertest.Locker(t)
+	locker := testkit.Locker(t)
 	rules := annotated(t, locker)
 	own := serve(t, never(t), rules, grpclock.Render(func(ctx context.Context, fullMethod string, r *core.Refusal) error {
 		if r.Reason != reason.BadKey || !errors.Is(r.Err, core.ErrKey) || r.Rule != "account/{id}" {
@@ -141,7 +141,7 @@ func TestRenderReplacesTheErrorAndCannotMakeASuccessOfIt(t *testing.T) {
 }
 
 func TestRulesAreCopied(t *testing.T) {
-	rules := annotated(t, adaptertest.Locker(t))
+	rules := annotated(t, testkit.Locker(t))
 	client := serve(t, bank{call: keyOf}, rules)
 	delete(rules, testpb.Bank_Debit_FullMethodName)
 	if reply, err := client.Debit(t.Context(), &testpb.Request{Id: "1"}); err != nil || reply.GetText() != "[account/1]" {
@@ -152,7 +152,7 @@ func TestRulesAreCopied(t *testing.T) {
 // on runs a message through the interceptor, for a method that no proto has.
 func on(t testing.TB, template string, msg any, opts ...core.GuardOption) (keys []string, err error) {
 	t.Helper()
-	intercept := grpclock.Protect(grpclock.Rules{"/a.B/C": core.Serialize(adaptertest.Locker(t), template, opts...)}, nil).Unary()
+	intercept := grpclock.Protect(grpclock.Rules{"/a.B/C": core.Serialize(testkit.Locker(t), template, opts...)}, nil).Unary()
 	_, err = intercept(t.Context(), msg, &grpc.UnaryServerInfo{FullMethod: "/a.B/C"}, func(ctx context.Context, _ any) (any, error) {
 		keys = core.LeaseFromContext(ctx).Keys()
 		return nil, nil
@@ -251,7 +251,7 @@ func TestKeyFuncSeesMessageFieldsMetadataAndBody(t *testing.T) {
 
 func TestHostIsTheAuthorityOverLoopback(t *testing.T) {
 	srv := grpc.NewServer(grpc.UnaryInterceptor(grpclock.Protect(grpclock.Rules{
-		testpb.Bank_Get_FullMethodName: core.Serialize(adaptertest.Locker(t), "host/{header.Host}/{header.X-Tenant}/{header.raw-bin}"),
+		testpb.Bank_Get_FullMethodName: core.Serialize(testkit.Locker(t), "host/{header.Host}/{header.X-Tenant}/{header.raw-bin}"),
 	}, nil).Unary()))
 	testpb.RegisterBankServer(srv, bank{call: keyOf})
 	l, err := net.Listen("tcp", "127.0.0.1:0")

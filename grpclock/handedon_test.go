@@ -14,13 +14,13 @@ import (
 
 	"github.com/interlock-go/interlock/grpclock"
 	"github.com/interlock-go/interlock/grpclock/internal/testpb"
-	"github.com/interlock-go/interlock/internal/adaptertest"
+	"github.com/interlock-go/interlock/internal/testkit"
 )
 
 // A service has its effect, calls another one, which refuses, and returns the
 // error as it is. Its client must not take the refusal for a refusal of the first.
 func TestRefusalThatAServerHandsOnIsTriedAgainByNoClient(t *testing.T) {
-	locker := adaptertest.Locker(t)
+	locker := testkit.Locker(t)
 	rules := annotated(t, locker)
 	lease, err := locker.Lock(t.Context(), "account/1")
 	if err != nil {
@@ -45,7 +45,7 @@ func TestRefusalThatAServerHandsOnIsTriedAgainByNoClient(t *testing.T) {
 	}
 	ours := []grpc.ServerOption{
 		grpc.ChainUnaryInterceptor(
-			grpclock.Protect(nil, grpclock.Methods{debit: adaptertest.Engine(t)}).Unary(), grpclock.Protect(rules, nil).Unary()),
+			grpclock.Protect(nil, grpclock.Methods{debit: testkit.Engine(t)}).Unary(), grpclock.Protect(rules, nil).Unary()),
 		grpc.StreamInterceptor(grpclock.Protect(rules, nil).Stream()),
 	}
 	retry := grpc.WithChainUnaryInterceptor(grpclock.UnaryClientIdempotencyKey(), grpclock.UnaryClientRetry())

@@ -15,11 +15,11 @@ import (
 	"github.com/interlock-go/interlock/core/idempotency/endpoint"
 	"github.com/interlock-go/interlock/grpclock"
 	"github.com/interlock-go/interlock/grpclock/internal/testpb"
-	"github.com/interlock-go/interlock/internal/adaptertest"
+	"github.com/interlock-go/interlock/internal/testkit"
 )
 
 func TestAJobAnswersACallThatWasHandedOver(t *testing.T) {
-	engine := adaptertest.Engine(t)
+	engine := testkit.Engine(t)
 	var ticket idempotency.Ticket
 	client := testpb.NewBankClient(dial(t, start(t, bank{call: func(ctx context.Context, _ string) (string, error) {
 		var err error

@@ -11,11 +11,11 @@ import (
 
 	"github.com/interlock-go/interlock/grpclock"
 	"github.com/interlock-go/interlock/grpclock/internal/testpb"
-	"github.com/interlock-go/interlock/internal/adaptertest"
+	"github.com/interlock-go/interlock/internal/testkit"
 )
 
 func TestAnotherAuthorityIsAnotherRequest(t *testing.T) {
-	intercept := grpclock.Protect(nil, grpclock.Methods{testpb.Bank_Try_FullMethodName: adaptertest.Engine(t)}).Unary()
+	intercept := grpclock.Protect(nil, grpclock.Methods{testpb.Bank_Try_FullMethodName: testkit.Engine(t)}).Unary()
 	info := &grpc.UnaryServerInfo{FullMethod: testpb.Bank_Try_FullMethodName}
 	runs := 0
 	pay := func(authority string) error {

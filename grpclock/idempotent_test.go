@@ -20,7 +20,7 @@ import (
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/grpclock"
 	"github.com/interlock-go/interlock/grpclock/internal/testpb"
-	"github.com/interlock-go/interlock/internal/adaptertest"
+	"github.com/interlock-go/interlock/internal/testkit"
 )
 
 const debit = "/interlock.test.v1.Bank/Debit"
@@ -63,7 +63,7 @@ func pay(t testing.TB, interceptor grpc.UnaryServerInterceptor, method string) (
 }
 
 func TestIdempotentTakesTheRequestIDForTheKey(t *testing.T) {
-	call := pay(t, grpclock.Protect(nil, grpclock.Methods{"/bank.v1.Bank/Pay": adaptertest.Engine(t)}).Unary(), "Pay")
+	call := pay(t, grpclock.Protect(nil, grpclock.Methods{"/bank.v1.Bank/Pay": testkit.Engine(t)}).Unary(), "Pay")
 	for i, c := range []struct {
 		id, body string
 		metadata []string
@@ -88,7 +88,7 @@ func TestIdempotentTakesTheRequestIDForTheKey(t *testing.T) {
 }
 
 func TestOtherMethodsAreNotIdempotent(t *testing.T) {
-	call := pay(t, grpclock.Protect(nil, grpclock.Methods{"/bank.v1.Bank/Pay": adaptertest.Engine(t)}).Unary(), "Get")
+	call := pay(t, grpclock.Protect(nil, grpclock.Methods{"/bank.v1.Bank/Pay": testkit.Engine(t)}).Unary(), "Get")
 	for _, want := range []string{"run 1", "run 2"} {
 		if text, replayed, err := call("a", ""); text != want || replayed || err != nil {
 			t.Errorf("%q, replayed %v, %v", text, replayed, err)
@@ -115,7 +115,7 @@ func TestIdempotentReplaysDetailsAndMetadata(t *testing.T) {
 			t.Error(err)
 		}
 		return "", st.Err()
-	}}, grpc.UnaryInterceptor(grpclock.Protect(nil, grpclock.Methods{debit: adaptertest.Engine(t)}).Unary()))))
+	}}, grpc.UnaryInterceptor(grpclock.Protect(nil, grpclock.Methods{debit: testkit.Engine(t)}).Unary()))))
 	var statuses [2]*status.Status
 	for i := range statuses {
 		var header, trailer metadata.MD
@@ -135,7 +135,7 @@ func TestIdempotentReplaysDetailsAndMetadata(t *testing.T) {
 }
 
 func TestStreamsAreRefusedByName(t *testing.T) {
-	engine := adaptertest.Engine(t)
+	engine := testkit.Engine(t)
 	for _, name := range []string{"Upload", "Export", "Chat"} {
 		func() {
 			defer func() {
@@ -148,7 +148,7 @@ func TestStreamsAreRefusedByName(t *testing.T) {
 	}
 	srv := grpc.NewServer()
 	testpb.RegisterBankServer(srv, bank{})
-	rules := annotated(t, adaptertest.Locker(t))
+	rules := annotated(t, testkit.Locker(t))
 	if err := taken(grpclock.Protect(rules, grpclock.Methods{debit: engine})).Validate(srv); err != nil {
 		t.Error(err)
 	}
@@ -170,7 +170,7 @@ func TestStatusWithATextThatIsNotUTF8IsReplayed(t *testing.T) {
 	client := testpb.NewBankClient(dial(t, start(t, bank{call: func(context.Context, string) (string, error) {
 		runs++
 		return "", status.Error(codes.NotFound, "caf\xe9 \xff\xfe closed")
-	}}, grpc.UnaryInterceptor(grpclock.Protect(nil, grpclock.Methods{debit: adaptertest.Engine(t)}).Unary()))))
+	}}, grpc.UnaryInterceptor(grpclock.Protect(nil, grpclock.Methods{debit: testkit.Engine(t)}).Unary()))))
 	ctx := metadata.AppendToOutgoingContext(t.Context(), "idempotency-key", "k")
 	var answers []string
 	for range 2 {
@@ -185,7 +185,7 @@ func TestStatusWithATextThatIsNotUTF8IsReplayed(t *testing.T) {
 // During a deployment a field is known to one server and not to another, which keeps it as it
 // came, after all others.
 func TestCallIsTheSameForServersThatKnowDifferentFields(t *testing.T) {
-	engine := adaptertest.Engine(t)
+	engine := testkit.Engine(t)
 	runs := 0
 	serve := func(change grpc.UnaryServerInterceptor) testpb.BankClient {
 		return testpb.NewBankClient(dial(t, start(t, bank{call: func(context.Context, string) (string, error) {

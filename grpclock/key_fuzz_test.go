@@ -14,7 +14,7 @@ import (
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/grpclock"
 	"github.com/interlock-go/interlock/grpclock/internal/testpb"
-	"github.com/interlock-go/interlock/internal/adaptertest"
+	"github.com/interlock-go/interlock/internal/testkit"
 )
 
 // FuzzKeys calls with a message and metadata of any content. A call is refused as
@@ -37,7 +37,7 @@ func FuzzKeys(f *testing.F) {
 	defer slog.SetDefault(old)
 	info := &grpc.UnaryServerInfo{FullMethod: testpb.Bank_Get_FullMethodName}
 	intercept := grpclock.Protect(grpclock.Rules{
-		info.FullMethod: core.Serialize(adaptertest.Locker(f), "account/{id}/{header.X-Tenant}"),
+		info.FullMethod: core.Serialize(testkit.Locker(f), "account/{id}/{header.X-Tenant}"),
 	}, nil).Unary()
 	f.Fuzz(func(t *testing.T, body []byte, name1, value1, name2, value2 string) {
 		msg := new(testpb.Request)

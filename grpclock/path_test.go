@@ -10,14 +10,14 @@ import (
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/grpclock"
 	"github.com/interlock-go/interlock/grpclock/internal/testpb"
-	"github.com/interlock-go/interlock/internal/adaptertest"
+	"github.com/interlock-go/interlock/internal/testkit"
 )
 
 // grpc before 1.79.3 routes a call without a slash in front of its path, and tells the
 // interceptors that path.
 func TestACallWithoutTheSlashOfItsPathKeepsItsRule(t *testing.T) {
-	guard := core.Serialize(adaptertest.Locker(t), "account/{header.x-tenant}")
-	engine := adaptertest.Engine(t)
+	guard := core.Serialize(testkit.Locker(t), "account/{header.x-tenant}")
+	engine := testkit.Engine(t)
 	path := strings.TrimPrefix(testpb.Bank_Debit_FullMethodName, "/")
 	var ran bool
 	unary := func(context.Context, any) (any, error) { ran = true; return &testpb.Reply{}, nil }

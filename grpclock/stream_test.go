@@ -21,7 +21,7 @@ import (
 	"github.com/interlock-go/interlock/core/reason"
 	"github.com/interlock-go/interlock/grpclock"
 	"github.com/interlock-go/interlock/grpclock/internal/testpb"
-	"github.com/interlock-go/interlock/internal/adaptertest"
+	"github.com/interlock-go/interlock/internal/testkit"
 )
 
 // tenant is a context with the metadata that Chat is locked by.
@@ -30,7 +30,7 @@ func tenant(t testing.TB) context.Context {
 }
 
 func TestClientStreamIsKeyedByItsFirstMessageWhichTheHandlerReceivesToo(t *testing.T) {
-	locker := adaptertest.Locker(t)
+	locker := testkit.Locker(t)
 	began := make(chan struct{})
 	client := serve(t, bank{
 		call: keyOf,
@@ -69,7 +69,7 @@ func TestClientStreamIsKeyedByItsFirstMessageWhichTheHandlerReceivesToo(t *testi
 }
 
 func TestStreamKeyedByMetadataWaitsForNoMessage(t *testing.T) {
-	locker := adaptertest.Locker(t)
+	locker := testkit.Locker(t)
 	client := serve(t, bank{chat: func(s testpb.Bank_ChatServer) error {
 		if err := s.Send(&testpb.Reply{Text: core.LeaseFromContext(s.Context()).Key()}); err != nil {
 			return err
@@ -118,7 +118,7 @@ func TestStreamKeyedByMetadataWaitsForNoMessage(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	adaptertest.Queued(t, locker, 1)
+	testkit.Queued(t, locker, 1)
 	if err := stream.CloseSend(); err != nil {
 		t.Fatal(err)
 	}
@@ -126,7 +126,7 @@ func TestStreamKeyedByMetadataWaitsForNoMessage(t *testing.T) {
 }
 
 func TestKeyFuncOnAStreamReceivesOnlyIfItAsks(t *testing.T) {
-	locker := adaptertest.Locker(t)
+	locker := testkit.Locker(t)
 	for name, f := range map[string]func(core.Request) (string, error){
 		"native": func(req core.Request) (string, error) { return req.Native().(*testpb.Request).GetId(), nil },
 		"param":  func(req core.Request) (string, error) { return req.Param("id") },
@@ -181,7 +181,7 @@ func TestStreamWithoutItsFirstMessageIsRefusedInTime(t *testing.T) {
 		"no value": {time.Minute, func(s testpb.Bank_UploadClient) { _ = s.Send(&testpb.Request{}) }, badKey},
 	} {
 		t.Log(name)
-		client := serve(t, never(t), annotated(t, adaptertest.Locker(t)), grpclock.FirstMessageWait(c.wait))
+		client := serve(t, never(t), annotated(t, testkit.Locker(t)), grpclock.FirstMessageWait(c.wait))
 		stream, err := client.Upload(t.Context())
 		if err != nil {
 			t.Fatal(err)
@@ -195,7 +195,7 @@ func TestStreamWithoutItsFirstMessageIsRefusedInTime(t *testing.T) {
 // A KeyFunc may go on without the message; the handler must not receive while a goroutine
 // still waits for it.
 func TestHandlerCannotReceiveAMessageThatWasGivenUp(t *testing.T) {
-	guard := core.Serialize(adaptertest.Locker(t), "", core.KeyFunc(func(_ context.Context, req core.Request) ([]string, error) {
+	guard := core.Serialize(testkit.Locker(t), "", core.KeyFunc(func(_ context.Context, req core.Request) ([]string, error) {
 		if req.Native() != nil {
 			t.Error("a message")
 		}
@@ -226,7 +226,7 @@ func TestHandlerCannotReceiveAMessageThatWasGivenUp(t *testing.T) {
 func TestClientThatLeavesBeforeItsFirstMessageIsCanceled(t *testing.T) {
 	reasons := make(chan reason.Reason, 1)
 	began := make(chan struct{}, 1)
-	rules := annotated(t, adaptertest.Locker(t))
+	rules := annotated(t, testkit.Locker(t))
 	client := testpb.NewBankClient(dial(t, start(t, never(t), grpc.ChainStreamInterceptor(
 		func(srv any, ss grpc.ServerStream, _ *grpc.StreamServerInfo, next grpc.StreamHandler) error {
 			began <- struct{}{}
@@ -248,7 +248,7 @@ func TestClientThatLeavesBeforeItsFirstMessageIsCanceled(t *testing.T) {
 }
 
 func TestFirstMessageThatGRPCRefusesKeepsItsStatus(t *testing.T) {
-	rules := annotated(t, adaptertest.Locker(t))
+	rules := annotated(t, testkit.Locker(t))
 	client := testpb.NewBankClient(dial(t, start(t, never(t), grpc.MaxRecvMsgSize(100),
 		grpc.StreamInterceptor(grpclock.Protect(rules, nil).Stream()))))
 	stream, err := client.Upload(t.Context())
@@ -263,7 +263,7 @@ func TestFirstMessageThatGRPCRefusesKeepsItsStatus(t *testing.T) {
 
 func TestStreamThatLostItsLeaseReceivesAndSendsNoMore(t *testing.T) {
 	store := memstore.New()
-	locker := adaptertest.LockerOn(t, store)
+	locker := testkit.LockerOn(t, store)
 	use := map[string]func(testpb.Bank_ChatServer) error{
 		"receive": func(s testpb.Bank_ChatServer) error { _, err := s.Recv(); return err },
 		"send":    func(s testpb.Bank_ChatServer) error { return s.Send(&testpb.Reply{Text: "stale"}) },
@@ -273,7 +273,7 @@ func TestStreamThatLostItsLeaseReceivesAndSendsNoMore(t *testing.T) {
 			if _, err := s.Recv(); err != nil {
 				return err
 			}
-			adaptertest.Lose(s.Context(), t, store)
+			testkit.Lose(s.Context(), t, store)
 			err := f(s)
 			if status.Code(err) != codes.Canceled {
 				t.Errorf("%s: %v; want what a stream says whose context has ended", name, err)
@@ -307,7 +307,7 @@ func (s oneMessage) RecvMsg(m any) error {
 
 func TestStreamThatCannotBeKeyedByItsFirstMessageIsAMisconfiguration(t *testing.T) {
 	intercept := func(method string, handler grpc.StreamHandler) error {
-		rules := grpclock.Rules{method: core.Serialize(adaptertest.Locker(t), "account/{id}")}
+		rules := grpclock.Rules{method: core.Serialize(testkit.Locker(t), "account/{id}")}
 		return grpclock.Protect(rules, nil).Stream()(nil, oneMessage{ctx: t.Context()}, &grpc.StreamServerInfo{FullMethod: method}, handler)
 	}
 	// The type of the message is not known.

@@ -13,13 +13,13 @@ import (
 	"github.com/interlock-go/interlock/grpclock"
 	"github.com/interlock-go/interlock/grpclock/internal/testpb"
 	"github.com/interlock-go/interlock/grpclock/lockpb"
-	"github.com/interlock-go/interlock/internal/adaptertest"
+	"github.com/interlock-go/interlock/internal/testkit"
 )
 
 // Each of these servers would have run a method without the lock, or without the key, that
 // was declared for it.
 func TestADeclarationThatNobodyFollowsFailsAtStartUp(t *testing.T) {
-	locker, engine := adaptertest.Locker(t), adaptertest.Engine(t)
+	locker, engine := testkit.Locker(t), testkit.Engine(t)
 	srv := grpc.NewServer()
 	testpb.RegisterBankServer(srv, bank{})
 	all := annotated(t, locker)
@@ -74,7 +74,7 @@ func TestAMethodThatDeclaresNoSideEffectsTakesNoKey(t *testing.T) {
 	}
 	late := files(t, &lockpb.Serialize{Key: "k", Mode: lockpb.Serialize_SHARED}, pure)
 	server := services{"late.v1.Late": {Methods: []grpc.MethodInfo{{Name: "Do"}}}}
-	protection := taken(grpclock.Protect(nil, grpclock.Methods{"/late.v1.Late/Do": adaptertest.Engine(t)}))
+	protection := taken(grpclock.Protect(nil, grpclock.Methods{"/late.v1.Late/Do": testkit.Engine(t)}))
 	err := protection.Validate(server, grpclock.Files(late))
 	if !errors.Is(err, core.ErrConfig) || !strings.Contains(err.Error(), "NO_SIDE_EFFECTS") {
 		t.Errorf("%v; want ErrConfig that names NO_SIDE_EFFECTS", err)

@@ -13,7 +13,7 @@ import (
 	"github.com/interlock-go/interlock/core/memstore"
 	"github.com/interlock-go/interlock/grpclock"
 	"github.com/interlock-go/interlock/grpclock/internal/testpb"
-	"github.com/interlock-go/interlock/internal/adaptertest"
+	"github.com/interlock-go/interlock/internal/testkit"
 )
 
 // A method with a rule, and with Under on top, enters the lock twice and does not
@@ -22,8 +22,8 @@ func TestARuleBesideUnderEntersTheLockAgain(t *testing.T) {
 	for name, ruleFirst := range map[string]bool{"rule in front": true, "rule behind": false} {
 		t.Run(name, func(t *testing.T) {
 			store := memstore.New()
-			locker := adaptertest.LockerOn(t, store)
-			engine := adaptertest.EngineOn(t, store, idempotency.Global(), idempotency.Under(core.Serialize(locker, "account/{id}")))
+			locker := testkit.LockerOn(t, store)
+			engine := testkit.EngineOn(t, store, idempotency.Global(), idempotency.Under(core.Serialize(locker, "account/{id}")))
 			rule := grpclock.Protect(grpclock.Rules{debit: core.Serialize(locker, "account/{id}", core.Wait(time.Minute))}, nil).Unary()
 			idempotent := grpclock.Protect(nil, grpclock.Methods{debit: engine}).Unary()
 			chain := []grpc.UnaryServerInterceptor{idempotent, rule}

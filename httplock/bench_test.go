@@ -7,12 +7,12 @@ import (
 
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/httplock"
-	"github.com/interlock-go/interlock/internal/adaptertest"
+	"github.com/interlock-go/interlock/internal/testkit"
 )
 
 var ok = []byte("ok")
 
-var router adaptertest.Router = func(lock *core.Guard, handle func(ctx context.Context) error) http.Handler {
+var router testkit.Router = func(lock *core.Guard, handle func(ctx context.Context) error) http.Handler {
 	var h http.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if handle(r.Context()) == nil {
 			_, _ = w.Write(ok)

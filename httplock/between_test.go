@@ -16,7 +16,7 @@ import (
 	"github.com/interlock-go/interlock/core/memstore"
 	"github.com/interlock-go/interlock/core/reason"
 	"github.com/interlock-go/interlock/httplock"
-	"github.com/interlock-go/interlock/internal/adaptertest"
+	"github.com/interlock-go/interlock/internal/testkit"
 )
 
 // post sends a request under a context, and returns its response with the body read.
@@ -59,9 +59,9 @@ func TestAServiceInBetweenPassesTheLocksOfItsCallerOn(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				adaptertest.LogTo(t)
+				testkit.LogTo(t)
 				store := memstore.New()
-				gateway, ledger := adaptertest.LockerOn(t, store), adaptertest.LockerOn(t, store)
+				gateway, ledger := testkit.LockerOn(t, store), testkit.LockerOn(t, store)
 				engine, err := idempotency.New(store, idempotency.Global(), idempotency.Service("between"))
 				if err != nil {
 					t.Fatal(err)
@@ -102,9 +102,9 @@ func TestAServiceInBetweenPassesTheLocksOfItsCallerOn(t *testing.T) {
 // All who wait for the permit of the caller would wait for each try.
 func TestARequestForAPermitIsNotTriedAgainUnderAPermit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		adaptertest.LogTo(t)
+		testkit.LogTo(t)
 		store := memstore.New()
-		gateway, ledger := adaptertest.LockerOn(t, store), adaptertest.LockerOn(t, store)
+		gateway, ledger := testkit.LockerOn(t, store), testkit.LockerOn(t, store)
 		for _, c := range []struct {
 			own, theirs string // permits of the caller, and of another one
 			client      httplock.Transport

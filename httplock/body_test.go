@@ -10,7 +10,7 @@ import (
 
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/httplock"
-	"github.com/interlock-go/interlock/internal/adaptertest"
+	"github.com/interlock-go/interlock/internal/testkit"
 )
 
 // firstRead calls a function at the first read of a body.
@@ -26,21 +26,21 @@ func (b *firstRead) Read(p []byte) (int, error) {
 }
 
 func TestASlowBodyDoesNotHoldTheLock(t *testing.T) {
-	locker := adaptertest.Locker(t)
+	locker := testkit.Locker(t)
 	h := http.NewServeMux()
 	for path, wait := range map[string]time.Duration{"/": 0, "/slow": time.Minute} {
 		guard := core.Serialize(locker, "account/1", core.Wait(wait), core.ReadBody(10))
 		h.Handle(path, httplock.Guard(guard)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = io.Copy(w, r.Body) })))
 	}
 	reading := make(chan struct{}, 1000)
-	srv := adaptertest.Serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	srv := testkit.Serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		r.Body = &firstRead{ReadCloser: r.Body, tell: func() { reading <- struct{}{} }}
 		h.ServeHTTP(w, r)
 	}))
 	body, rest := io.Pipe()
-	slow := make(chan adaptertest.Answer)
+	slow := make(chan testkit.Answer)
 	go func() {
-		slow <- adaptertest.Do(t, srv, http.MethodPost, "/slow", func(r *http.Request) { r.Body, r.ContentLength = body, 4 })
+		slow <- testkit.Do(t, srv, http.MethodPost, "/slow", func(r *http.Request) { r.Body, r.ContentLength = body, 4 })
 	}()
 	if _, err := io.WriteString(rest, "sl"); err != nil {
 		t.Fatal(err)
@@ -49,8 +49,8 @@ func TestASlowBodyDoesNotHoldTheLock(t *testing.T) {
 	with := func(s string) func(*http.Request) {
 		return func(r *http.Request) { r.Body, r.ContentLength = io.NopCloser(strings.NewReader(s)), int64(len(s)) }
 	}
-	adaptertest.Do(t, srv, http.MethodPost, "/", with("fast")).Want(t, 200, "fast")
-	adaptertest.Do(t, srv, http.MethodPost, "/", with("far too long")).WantProblem(t, 413, "body-too-large", "")
+	testkit.Do(t, srv, http.MethodPost, "/", with("fast")).Want(t, 200, "fast")
+	testkit.Do(t, srv, http.MethodPost, "/", with("far too long")).WantProblem(t, 413, "body-too-large", "")
 	if _, err := io.WriteString(rest, "ow"); err != nil {
 		t.Fatal(err)
 	}

@@ -15,8 +15,8 @@ import (
 	"github.com/go-chi/chi/v5/middleware"
 
 	"github.com/interlock-go/interlock/httplock"
-	"github.com/interlock-go/interlock/internal/adaptertest"
 	"github.com/interlock-go/interlock/internal/logtest"
+	"github.com/interlock-go/interlock/internal/testkit"
 )
 
 // The handler has begun to say that it succeeded, so a retry must not run it again. A retry
@@ -38,13 +38,13 @@ func TestAResponseThatBreaksOffIsNotReplayedAsIfItWereWhole(t *testing.T) {
 		"panic, recovered behind":         {recoverer, func(w http.ResponseWriter) { half(w); panic(errors.New("disk full")) }, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			logged, runs := adaptertest.LogTo(t), 0
+			logged, runs := testkit.LogTo(t), 0
 			h := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { runs++; c.handler(w) }))
 			if c.inside != nil {
 				h = c.inside(h)
 			}
-			h = httplock.Idempotent(adaptertest.Engine(t))(h)
-			srv := adaptertest.Serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			h = httplock.Idempotent(testkit.Engine(t))(h)
+			srv := testkit.Serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				defer func() {
 					if recover() != nil {
 						w.WriteHeader(http.StatusBadGateway)
@@ -53,11 +53,11 @@ func TestAResponseThatBreaksOffIsNotReplayedAsIfItWereWhole(t *testing.T) {
 				h.ServeHTTP(w, r)
 			}))
 			if c.aborts {
-				adaptertest.Post(t, srv, "/").WantOwn(t, 502, "")
+				testkit.Post(t, srv, "/").WantOwn(t, 502, "")
 			} else {
-				adaptertest.Post(t, srv, "/").WantProblem(t, 409, "idempotency-response-unavailable", "")
+				testkit.Post(t, srv, "/").WantProblem(t, 409, "idempotency-response-unavailable", "")
 			}
-			adaptertest.Post(t, srv, "/").WantProblem(t, 409, "idempotency-response-unavailable", "")
+			testkit.Post(t, srv, "/").WantProblem(t, 409, "idempotency-response-unavailable", "")
 			if runs != 1 {
 				t.Errorf("the handler ran %d times; want 1", runs)
 			}
@@ -71,7 +71,7 @@ func TestAResponseThatBreaksOffIsNotReplayedAsIfItWereWhole(t *testing.T) {
 // No part of an answer has left, and it was none of success.
 func TestAFailureThatIsShorterThanItsContentLengthIsAFailure(t *testing.T) {
 	runs := 0
-	srv := adaptertest.Serve(t, httplock.Idempotent(adaptertest.Engine(t))(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	srv := testkit.Serve(t, httplock.Idempotent(testkit.Engine(t))(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		if runs++; runs == 1 {
 			w.Header().Set("Content-Length", "10")
 			w.WriteHeader(http.StatusNotFound)
@@ -80,8 +80,8 @@ func TestAFailureThatIsShorterThanItsContentLengthIsAFailure(t *testing.T) {
 		}
 		_, _ = io.WriteString(w, "56789")
 	})))
-	adaptertest.Post(t, srv, "/").WantOwn(t, 500, "")
-	adaptertest.Post(t, srv, "/").WantOwn(t, 200, "56789")
+	testkit.Post(t, srv, "/").WantOwn(t, 500, "")
+	testkit.Post(t, srv, "/").WantOwn(t, 200, "56789")
 }
 
 // clogged is the handler of a log that leads into a pipe that no process reads.
@@ -101,7 +101,7 @@ func TestALogThatBlocksKeepsNoAnswerWithAWrongLength(t *testing.T) {
 			t.Error("a request waits for the log")
 			close(pipe.read)
 		})
-		h := httplock.Idempotent(adaptertest.Engine(t))(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		h := httplock.Idempotent(testkit.Engine(t))(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Length", "20")
 			w.WriteHeader(http.StatusBadGateway)
 			_, _ = io.WriteString(w, "half of the")

@@ -12,7 +12,7 @@ import (
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/memstore"
 	"github.com/interlock-go/interlock/httplock"
-	"github.com/interlock-go/interlock/internal/adaptertest"
+	"github.com/interlock-go/interlock/internal/testkit"
 )
 
 // toHandler sends requests to a handler of another process, and counts them.
@@ -45,9 +45,9 @@ func TestACallForALockOfItsCallerIsRefusedAtOnce(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				adaptertest.LogTo(t)
+				testkit.LogTo(t)
 				store := memstore.New()
-				gateway, ledger := adaptertest.LockerOn(t, store), adaptertest.LockerOn(t, store)
+				gateway, ledger := testkit.LockerOn(t, store), testkit.LockerOn(t, store)
 				mux := http.NewServeMux()
 				rule := core.Serialize(ledger, "account/{id}", core.Wait(2*time.Second))
 				mux.Handle("/accounts/{id}", httplock.Guard(rule)(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {

@@ -14,7 +14,7 @@ import (
 	"github.com/interlock-go/interlock/core/idempotency"
 	"github.com/interlock-go/interlock/core/memstore"
 	"github.com/interlock-go/interlock/httplock"
-	"github.com/interlock-go/interlock/internal/adaptertest"
+	"github.com/interlock-go/interlock/internal/testkit"
 )
 
 // ledger is a service that owns accounts and locks none.
@@ -40,8 +40,8 @@ func TestTheTokensOfTheCallerAreSentAndAnOutdatedOneIsNotTriedAgain(t *testing.T
 	for _, method := range []string{"POST", "GET"} {
 		t.Run(method, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				adaptertest.LogTo(t)
-				gateway := adaptertest.LockerOn(t, memstore.New())
+				testkit.LogTo(t)
+				gateway := testkit.LockerOn(t, memstore.New())
 				h, seen := ledger(0)
 				to := &toHandler{handler: h}
 				client := &httplock.Transport{Base: to, SendFences: true}
@@ -98,7 +98,7 @@ func TestTheTokensOfTheCallerAreSentAndAnOutdatedOneIsNotTriedAgain(t *testing.T
 func TestARequestUnderMoreLocksThanFitIsNotSent(t *testing.T) {
 	for _, method := range []string{"POST", "GET"} {
 		synctest.Test(t, func(t *testing.T) {
-			gateway := adaptertest.LockerOn(t, memstore.New())
+			gateway := testkit.LockerOn(t, memstore.New())
 			var keys []string
 			for i := range 200 {
 				keys = append(keys, fmt.Sprintf("account/%d", i))
@@ -127,9 +127,9 @@ func TestARequestUnderMoreLocksThanFitIsNotSent(t *testing.T) {
 // A refused request has not run: its key stays free for the request under a new lock.
 func TestAnIdempotentRequestOfAnOutdatedHolderKeepsNoRecord(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		adaptertest.LogTo(t)
+		testkit.LogTo(t)
 		store := memstore.New()
-		gateway := adaptertest.LockerOn(t, store)
+		gateway := testkit.LockerOn(t, store)
 		engine, err := idempotency.New(store, idempotency.Global())
 		if err != nil {
 			t.Fatal(err)

@@ -14,8 +14,8 @@ import (
 
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/httplock"
-	"github.com/interlock-go/interlock/internal/adaptertest"
 	_ "github.com/interlock-go/interlock/internal/bubble"
+	"github.com/interlock-go/interlock/internal/testkit"
 )
 
 // route is a ServeMux with one locked handler.
@@ -35,7 +35,7 @@ func keyOf(w http.ResponseWriter, r *http.Request) {
 
 // One path is one key, also if another router takes it apart.
 func TestPathValuesAreDecodedOnceByServeMuxAndChi(t *testing.T) {
-	locker := adaptertest.Locker(t)
+	locker := testkit.Locker(t)
 	guard := core.Serialize(locker, "account/{id}")
 	handler := http.HandlerFunc(keyOf)
 	router := chi.NewRouter()
@@ -49,7 +49,7 @@ func TestPathValuesAreDecodedOnceByServeMuxAndChi(t *testing.T) {
 	mux := route("/mux/{id}/x", guard, keyOf)
 	mux.Handle("/method/{id}/x", httplock.Guard(guard)(handler))
 	mux.Handle("/", router)
-	srv := adaptertest.Serve(t, mux)
+	srv := testkit.Serve(t, mux)
 	for path, want := range map[string]string{
 		"A":        "account/A",
 		"%41":      "account/A",
@@ -70,7 +70,7 @@ func TestPathValuesAreDecodedOnceByServeMuxAndChi(t *testing.T) {
 		"%2e%2e":   "account/..",
 	} {
 		for _, prefix := range []string{"/mux/", "/method/", "/with/", "/func/", "/regexp/", "/sub/"} {
-			if a := adaptertest.Do(t, srv, "GET", prefix+path+"/x"); a.Status != 200 || a.Body != want {
+			if a := testkit.Do(t, srv, "GET", prefix+path+"/x"); a.Status != 200 || a.Body != want {
 				t.Errorf("%s%s/x: %d %q; want %q", prefix, path, a.Status, a.Body, want)
 			}
 		}
@@ -79,7 +79,7 @@ func TestPathValuesAreDecodedOnceByServeMuxAndChi(t *testing.T) {
 
 // A router below a pattern with a remaining path has its own parameters.
 func TestParametersOfARouterBelowARemainingPathAreFound(t *testing.T) {
-	locker := adaptertest.Locker(t)
+	locker := testkit.Locker(t)
 	guard := core.Serialize(locker, "account/{id}")
 	below := func(r *http.Request, name string) string {
 		if id, ok := strings.CutPrefix(r.URL.Path, "/api/accounts/"); ok && name == "id" {
@@ -89,13 +89,13 @@ func TestParametersOfARouterBelowARemainingPathAreFound(t *testing.T) {
 	}
 	mux := http.NewServeMux()
 	mux.Handle("/api/{rest...}", httplock.Guard(guard, httplock.ParamFunc(below))(http.HandlerFunc(keyOf)))
-	srv := adaptertest.Serve(t, mux)
-	adaptertest.Do(t, srv, "POST", "/api/accounts/7").Want(t, 200, "account/7")
-	adaptertest.Do(t, srv, "POST", "/api/users/7").WantProblem(t, 500, "misconfigured", "")
+	srv := testkit.Serve(t, mux)
+	testkit.Do(t, srv, "POST", "/api/accounts/7").Want(t, 200, "account/7")
+	testkit.Do(t, srv, "POST", "/api/users/7").WantProblem(t, 500, "misconfigured", "")
 }
 
 func TestWrappingARouterFromOutsideIs500AndSaysWhatToDo(t *testing.T) {
-	locker := adaptertest.Locker(t)
+	locker := testkit.Locker(t)
 	lock := func() func(http.Handler) http.Handler { // a new rule: a rule's log is thinned out
 		return httplock.Guard(core.Serialize(locker, "account/{id}"))
 	}
@@ -106,8 +106,8 @@ func TestWrappingARouterFromOutsideIs500AndSaysWhatToDo(t *testing.T) {
 	router.Use(lock())
 	router.Get("/{id}", never)
 	for name, h := range map[string]http.Handler{"ServeMux": lock()(mux), "chi Use": router} {
-		logged := adaptertest.LogTo(t)
-		adaptertest.Do(t, adaptertest.Serve(t, h), "GET", "/1").WantProblem(t, 500, "misconfigured", "")
+		logged := testkit.LogTo(t)
+		testkit.Do(t, testkit.Serve(t, h), "GET", "/1").WantProblem(t, 500, "misconfigured", "")
 		if !strings.Contains(logged.String(), "wrap handlers, not the router") {
 			t.Errorf("%s logged:\n%s", name, logged)
 		}
@@ -117,16 +117,16 @@ func TestWrappingARouterFromOutsideIs500AndSaysWhatToDo(t *testing.T) {
 // An access log names routes. A middleware between it and the router has a copy of the request, and so has
 // the router.
 func TestMiddlewareInFrontSeesTheRouteOfARouterBehind(t *testing.T) {
-	locker := adaptertest.Locker(t)
+	locker := testkit.Locker(t)
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /accounts/{id}/debit", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusCreated) })
 	mux.HandleFunc("POST /accounts/{id}/broken", func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) })
 	for name, behind := range map[string]http.Handler{
 		"nothing":     mux,
 		"Guard":       httplock.Guard(core.Serialize(locker, "all"))(mux),
-		"Idempotent":  httplock.Idempotent(adaptertest.Engine(t))(mux),
+		"Idempotent":  httplock.Idempotent(testkit.Engine(t))(mux),
 		"MeasureBody": httplock.MeasureBody(mux),
-		"all":         httplock.MeasureBody(httplock.Idempotent(adaptertest.Engine(t))(httplock.Guard(core.Serialize(locker, "all"))(mux))),
+		"all":         httplock.MeasureBody(httplock.Idempotent(testkit.Engine(t))(httplock.Guard(core.Serialize(locker, "all"))(mux))),
 	} {
 		for _, end := range []string{"debit", "broken"} {
 			pattern, id := "", ""
@@ -148,10 +148,10 @@ func TestMiddlewareInFrontSeesTheRouteOfARouterBehind(t *testing.T) {
 }
 
 func TestRuleWithoutParametersWorksWithoutARouter(t *testing.T) {
-	locker := adaptertest.Locker(t)
+	locker := testkit.Locker(t)
 	guard := core.Serialize(locker, "host/{header.Host}/tenant/{header.x-tenant}/{query.q}")
-	srv := adaptertest.Serve(t, httplock.Guard(guard)(http.HandlerFunc(keyOf)))
-	a := adaptertest.Do(t, srv, "GET", "/?q=a%26b", func(r *http.Request) { r.Host = "example.org"; r.Header.Set("X-Tenant", "acme") })
+	srv := testkit.Serve(t, httplock.Guard(guard)(http.HandlerFunc(keyOf)))
+	a := testkit.Do(t, srv, "GET", "/?q=a%26b", func(r *http.Request) { r.Host = "example.org"; r.Header.Set("X-Tenant", "acme") })
 	if a.Body != "host/example.org/tenant/acme/a%26b" {
 		t.Errorf("%d %s", a.Status, a.Body)
 	}
@@ -159,7 +159,7 @@ func TestRuleWithoutParametersWorksWithoutARouter(t *testing.T) {
 
 func TestLockInsideTimeoutHandlerIsHeldUntilTheHandlerEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		locker := adaptertest.Locker(t)
+		locker := testkit.Locker(t)
 		leave := make(chan struct{})
 		locked := httplock.Guard(core.Serialize(locker, "account/1"))(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-leave }))
 		w := httptest.NewRecorder()
@@ -179,14 +179,14 @@ func TestLockInsideTimeoutHandlerIsHeldUntilTheHandlerEnds(t *testing.T) {
 }
 
 func TestWriterKeepsWhatTheOneBelowCanDo(t *testing.T) {
-	guard := core.Serialize(adaptertest.Locker(t), "stream")
-	srv := adaptertest.Serve(t, route("/copy", guard, func(w http.ResponseWriter, _ *http.Request) {
+	guard := core.Serialize(testkit.Locker(t), "stream")
+	srv := testkit.Serve(t, route("/copy", guard, func(w http.ResponseWriter, _ *http.Request) {
 		if _, ok := w.(io.ReaderFrom); !ok {
 			t.Error("no io.ReaderFrom")
 		}
 		_, _ = io.Copy(w, readerOnly{strings.NewReader("copied")})
 	}))
-	adaptertest.Do(t, srv, "GET", "/copy").Want(t, 200, "copied")
+	testkit.Do(t, srv, "GET", "/copy").Want(t, 200, "copied")
 }
 
 // readerOnly hides WriterTo, which io.Copy prefers to io.ReaderFrom.

@@ -14,7 +14,7 @@ import (
 	"github.com/interlock-go/interlock/core/idempotency"
 	"github.com/interlock-go/interlock/core/idempotency/record"
 	"github.com/interlock-go/interlock/httplock"
-	"github.com/interlock-go/interlock/internal/adaptertest"
+	"github.com/interlock-go/interlock/internal/testkit"
 )
 
 // oneRecord is a Store with one record, in memory: only the middleware is measured.
@@ -60,11 +60,11 @@ type sender struct {
 	*http.Request
 	body bytes.Reader
 	all  []byte
-	w    adaptertest.Deaf
+	w    testkit.Deaf
 }
 
 func newSender(tb testing.TB, body string) *sender {
-	return &sender{Request: request(tb, ""), all: []byte(body), w: adaptertest.Deaf{Headers: http.Header{}}}
+	return &sender{Request: request(tb, ""), all: []byte(body), w: testkit.Deaf{Headers: http.Header{}}}
 }
 
 func (s *sender) send(h http.Handler) {

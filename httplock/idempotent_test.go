@@ -14,12 +14,12 @@ import (
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/idempotency"
 	"github.com/interlock-go/interlock/httplock"
-	"github.com/interlock-go/interlock/internal/adaptertest"
+	"github.com/interlock-go/interlock/internal/testkit"
 )
 
 func TestInformationalResponsesAreNotTheAnswer(t *testing.T) {
 	hinted := false
-	srv := adaptertest.Serve(t, httplock.Idempotent(adaptertest.Engine(t))(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	srv := testkit.Serve(t, httplock.Idempotent(testkit.Engine(t))(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Link", "</style.css>")
 		w.WriteHeader(http.StatusEarlyHints)
 		w.WriteHeader(http.StatusCreated)
@@ -31,8 +31,8 @@ func TestInformationalResponsesAreNotTheAnswer(t *testing.T) {
 			Got1xxResponse: func(int, textproto.MIMEHeader) error { hinted = true; return nil },
 		}))
 	}
-	adaptertest.Do(t, srv, http.MethodPost, "/", hints).WantOwn(t, 201, "a")
-	adaptertest.Do(t, srv, http.MethodPost, "/", hints).WantReplay(t, 201, "a")
+	testkit.Do(t, srv, http.MethodPost, "/", hints).WantOwn(t, 201, "a")
+	testkit.Do(t, srv, http.MethodPost, "/", hints).WantReplay(t, 201, "a")
 	if hinted {
 		t.Error("something left before the answer was stored")
 	}
@@ -42,13 +42,13 @@ func TestInformationalResponsesAreNotTheAnswer(t *testing.T) {
 // replay would panic as well.
 func TestAStatusThatIsNoneIsNotStored(t *testing.T) {
 	runs := 0
-	h := httplock.Idempotent(adaptertest.Engine(t))(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	h := httplock.Idempotent(testkit.Engine(t))(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		if runs++; runs == 1 {
 			w.WriteHeader(0)
 		}
 		_, _ = io.WriteString(w, "a")
 	}))
-	srv := adaptertest.Serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	srv := testkit.Serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		defer func() {
 			if thrown := recover(); thrown != nil {
 				http.Error(w, fmt.Sprint(thrown), 500)
@@ -56,16 +56,16 @@ func TestAStatusThatIsNoneIsNotStored(t *testing.T) {
 		}()
 		h.ServeHTTP(w, r)
 	}))
-	adaptertest.Post(t, srv, "/").WantOwn(t, 500, "invalid WriteHeader code 0\n")
-	adaptertest.Post(t, srv, "/").WantOwn(t, 200, "a")
+	testkit.Post(t, srv, "/").WantOwn(t, 500, "invalid WriteHeader code 0\n")
+	testkit.Post(t, srv, "/").WantOwn(t, 200, "a")
 }
 
 func TestIdempotentRefusalsCanBeRendered(t *testing.T) {
 	render := httplock.Render(func(w http.ResponseWriter, _ *http.Request, refusal *core.Refusal) {
 		http.Error(w, string(refusal.Reason), http.StatusTeapot)
 	})
-	srv := adaptertest.Serve(t, httplock.Idempotent(adaptertest.Engine(t), render)(http.NotFoundHandler()))
-	adaptertest.Do(t, srv, http.MethodPost, "/").Want(t, http.StatusTeapot, "idempotency-key-missing\n")
+	srv := testkit.Serve(t, httplock.Idempotent(testkit.Engine(t), render)(http.NotFoundHandler()))
+	testkit.Do(t, srv, http.MethodPost, "/").Want(t, http.StatusTeapot, "idempotency-key-missing\n")
 }
 
 // A bridge looks like this if its handler fails, or has not run, when the middleware returns.
@@ -79,9 +79,9 @@ func TestAnAnswerThatTheHandlerDidNotWriteIsLogged(t *testing.T) {
 		"a body":   {func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("a")) }, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			logged := adaptertest.LogTo(t)
-			srv := adaptertest.Serve(t, httplock.Idempotent(adaptertest.Engine(t))(c.handler))
-			if a := adaptertest.Post(t, srv, "/"); a.Status != http.StatusOK {
+			logged := testkit.LogTo(t)
+			srv := testkit.Serve(t, httplock.Idempotent(testkit.Engine(t))(c.handler))
+			if a := testkit.Post(t, srv, "/"); a.Status != http.StatusOK {
 				t.Errorf("%d %s", a.Status, a.Body)
 			}
 			if text := logged.String(); strings.Contains(text, "wrote no answer") != c.logged {
@@ -92,14 +92,14 @@ func TestAnAnswerThatTheHandlerDidNotWriteIsLogged(t *testing.T) {
 }
 
 func TestIdempotentUnderTheLockOfARawParameter(t *testing.T) {
-	locker := adaptertest.Locker(t)
-	engine := adaptertest.Engine(t, idempotency.Under(core.Serialize(locker, "account/{id}")))
+	locker := testkit.Locker(t)
+	engine := testkit.Engine(t, idempotency.Under(core.Serialize(locker, "account/{id}")))
 	r := chi.NewRouter()
 	r.With(httplock.Idempotent(engine, httplock.RawParams())).Post("/accounts/{id}", func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.WriteString(w, core.LeaseFromContext(r.Context()).Key())
 	})
-	srv := adaptertest.Serve(t, r)
-	adaptertest.Post(t, srv, "/accounts/a%2Fb").WantOwn(t, 200, "account/a%2Fb")
-	adaptertest.Post(t, srv, "/accounts/a%2Fb").WantReplay(t, 200, "account/a%2Fb")
-	adaptertest.Post(t, srv, "/accounts/a%252Fb").WantProblem(t, 422, "idempotency-key-reused", "")
+	srv := testkit.Serve(t, r)
+	testkit.Post(t, srv, "/accounts/a%2Fb").WantOwn(t, 200, "account/a%2Fb")
+	testkit.Post(t, srv, "/accounts/a%2Fb").WantReplay(t, 200, "account/a%2Fb")
+	testkit.Post(t, srv, "/accounts/a%252Fb").WantProblem(t, 422, "idempotency-key-reused", "")
 }

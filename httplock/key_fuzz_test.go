@@ -13,7 +13,7 @@ import (
 
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/httplock"
-	"github.com/interlock-go/interlock/internal/adaptertest"
+	"github.com/interlock-go/interlock/internal/testkit"
 )
 
 // FuzzKeys sends possible requests of a client. It is refused as the client's
@@ -36,7 +36,7 @@ func FuzzKeys(f *testing.F) {
 	old := slog.Default()
 	slog.SetDefault(slog.New(slog.DiscardHandler)) // for a rule that does not fit its route
 	defer slog.SetDefault(old)
-	guard := core.Serialize(adaptertest.Locker(f), "account/{id}/{header.X-Tenant}/{query.q}")
+	guard := core.Serialize(testkit.Locker(f), "account/{id}/{header.X-Tenant}/{query.q}")
 	var seen []string // the values of the handler, and then the key
 	handler := func(param func(*http.Request) string) http.Handler {
 		return http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {

@@ -9,7 +9,7 @@ import (
 	"github.com/interlock-go/interlock/core/idempotency"
 	"github.com/interlock-go/interlock/core/memstore"
 	"github.com/interlock-go/interlock/httplock"
-	"github.com/interlock-go/interlock/internal/adaptertest"
+	"github.com/interlock-go/interlock/internal/testkit"
 )
 
 // A malformed form that middleware in front has parsed is the client's mistake. It is no
@@ -23,12 +23,12 @@ func TestAMalformedFormThatWasParsedInFrontIsTheClientsMistake(t *testing.T) {
 	h := httplock.Idempotent(engine)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.WriteString(w, r.PostFormValue("amount"))
 	}))
-	srv := adaptertest.Serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	srv := testkit.Serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_ = r.ParseForm()
 		h.ServeHTTP(w, r)
 	}))
 	for body, want := range map[string]int{"&": 400, "%zz=1": 400, "a;b=1": 400, "amount=5": 200} {
-		a := adaptertest.Do(t, srv, http.MethodPost, "/", func(r *http.Request) {
+		a := testkit.Do(t, srv, http.MethodPost, "/", func(r *http.Request) {
 			r.Header.Set("Idempotency-Key", "k")
 			r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 			r.Body, r.ContentLength = io.NopCloser(strings.NewReader(body)), int64(len(body))

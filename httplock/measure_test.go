@@ -6,15 +6,15 @@ import (
 	"testing"
 
 	"github.com/interlock-go/interlock/httplock"
-	"github.com/interlock-go/interlock/internal/adaptertest"
+	"github.com/interlock-go/interlock/internal/testkit"
 )
 
 func TestMeasureBodyTellsABodyThatWasReadInPart(t *testing.T) {
-	h := httplock.Idempotent(adaptertest.Engine(t))(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	h := httplock.Idempotent(testkit.Engine(t))(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(w, r.Body)
 	}))
-	adaptertest.WantMeasured(t, adaptertest.Serve(t, httplock.MeasureBody(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		adaptertest.ReadIn(r)
+	testkit.WantMeasured(t, testkit.Serve(t, httplock.MeasureBody(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		testkit.ReadIn(r)
 		h.ServeHTTP(w, r)
 	}))))
 }

@@ -17,8 +17,8 @@ import (
 	"github.com/interlock-go/interlock/core/idempotency"
 	"github.com/interlock-go/interlock/core/redisstore"
 	"github.com/interlock-go/interlock/httplock"
-	"github.com/interlock-go/interlock/internal/adaptertest"
 	"github.com/interlock-go/interlock/internal/redistest"
+	"github.com/interlock-go/interlock/internal/testkit"
 )
 
 func TestMain(m *testing.M) { redistest.Main(m) }
@@ -48,7 +48,7 @@ func BenchmarkReplay4KiB(b *testing.B) {
 		b.Fatal(err)
 	}
 	b.Cleanup(func() { _ = store.Close() })
-	engine := adaptertest.EngineOn(b, store, idempotency.Global())
+	engine := testkit.EngineOn(b, store, idempotency.Global())
 	replay := httplock.Idempotent(engine)(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { handler(w, body) }))
 	if err := rdb.Set(b.Context(), "response", body, 0).Err(); err != nil {
 		b.Fatal(err)
@@ -59,11 +59,11 @@ func BenchmarkReplay4KiB(b *testing.B) {
 		return func() { s.send(h) }
 	}
 	served := func(h http.Handler) func() func() {
-		srv := adaptertest.Serve(b, h)
+		srv := testkit.Serve(b, h)
 		srv.Client().Transport.(*http.Transport).MaxIdleConnsPerHost = clients
 		return func() func() {
 			return func() {
-				a := adaptertest.Do(b, srv, http.MethodPost, "/payments", func(r *http.Request) {
+				a := testkit.Do(b, srv, http.MethodPost, "/payments", func(r *http.Request) {
 					r.Host = "example.com" // as in newSender: another host is another request
 					r.Header.Set("Idempotency-Key", "k")
 					r.Body, r.ContentLength = io.NopCloser(strings.NewReader(`{"amount":1}`)), 12

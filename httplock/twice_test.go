@@ -6,13 +6,13 @@ import (
 	"testing"
 
 	"github.com/interlock-go/interlock/httplock"
-	"github.com/interlock-go/interlock/internal/adaptertest"
+	"github.com/interlock-go/interlock/internal/testkit"
 )
 
 // The middleware is on a group, and on a route of it below StripPrefix.
 func TestIdempotentTwiceWithAStrippedPrefixBetween(t *testing.T) {
-	adaptertest.LogTo(t)
-	engine, runs := adaptertest.Engine(t), 0
+	testkit.LogTo(t)
+	engine, runs := testkit.Engine(t), 0
 	routes := http.NewServeMux()
 	routes.Handle("POST /payments", httplock.Idempotent(engine)(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		runs++
@@ -21,9 +21,9 @@ func TestIdempotentTwiceWithAStrippedPrefixBetween(t *testing.T) {
 	})))
 	group := http.NewServeMux()
 	group.Handle("/v1/", httplock.Idempotent(engine)(http.StripPrefix("/v1", routes)))
-	srv := adaptertest.Serve(t, group)
-	adaptertest.Post(t, srv, "/v1/payments").WantOwn(t, 201, "paid")
-	adaptertest.Post(t, srv, "/v1/payments").WantReplay(t, 201, "paid")
+	srv := testkit.Serve(t, group)
+	testkit.Post(t, srv, "/v1/payments").WantOwn(t, 201, "paid")
+	testkit.Post(t, srv, "/v1/payments").WantReplay(t, 201, "paid")
 	if runs != 1 {
 		t.Errorf("the handler ran %d times", runs)
 	}

@@ -14,35 +14,34 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/adapter/adaptertest"
+	"github.com/interlock-go/interlock/core/idempotency/endpoint/endpointtest"
 	"github.com/interlock-go/interlock/core/memstore"
 	"github.com/interlock-go/interlock/core/reason"
-	"github.com/interlock-go/interlock/internal/adaptertest"
-	"github.com/interlock-go/interlock/internal/conformance"
 	"github.com/interlock-go/interlock/internal/frameworks"
-	"github.com/interlock-go/interlock/internal/idemcases"
-	"github.com/interlock-go/interlock/internal/idemcases/inmemory"
+	"github.com/interlock-go/interlock/internal/testkit"
 	"github.com/interlock-go/interlock/mcplock"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // transports are MCP over each transport of the tests.
-var transports = []frameworks.Framework{
+var transports = []adaptertest.Framework{
 	{Label: "MCP", Start: wire{connect: inMemory}.start, Idempotent: true, Untyped: true},
 	{Label: "MCP, HTTP", Start: wire{connect: overHTTP(nil)}.start, Idempotent: true, Untyped: true},
 	{Label: "MCP, stateless HTTP", Start: wire{connect: overHTTP(&mcp.StreamableHTTPOptions{Stateless: true, PropagateRequestCancellation: true})}.start, Idempotent: true, Untyped: true},
 }
 
-func TestToolsBehaveAsTheOtherFrameworks(t *testing.T) { conformance.Run(t, transports) }
+func TestToolsBehaveAsTheOtherFrameworks(t *testing.T) { adaptertest.Run(t, transports...) }
 
 func TestIdempotentToolsBehaveAsInTheOtherFrameworks(t *testing.T) {
-	idemcases.Run(t, transports, inmemory.Open)
+	endpointtest.Run(t, transports...)
 }
 
 func TestOneRuleExcludesAcrossToolsAndTheOthers(t *testing.T) {
 	store := memstore.New()
-	all := append([]frameworks.Framework{}, frameworks.Protocols...)
-	conformance.RunAcross(t, append(all, transports...), func(testing.TB) core.Store { return store })
+	all := append([]adaptertest.Framework{}, frameworks.Protocols...)
+	adaptertest.RunAcross(t, func(testing.TB) core.Store { return store }, append(all, transports...)...)
 }
 
 // wire is how the client of a service calls it.
@@ -72,7 +71,7 @@ func overHTTP(opts *mcp.StreamableHTTPOptions, around ...func(http.Handler) http
 		for _, f := range around {
 			handler = f(handler)
 		}
-		srv := adaptertest.Serve(t, handler)
+		srv := testkit.Serve(t, handler)
 		session := dial(t, &mcp.StreamableClientTransport{Endpoint: srv.URL, HTTPClient: srv.Client(), MaxRetries: -1})
 		t.Cleanup(func() { _ = session.Close() })
 		return session
@@ -258,7 +257,7 @@ func outcome(result *mcp.CallToolResult, err error) (o adaptertest.Outcome) {
 	}
 	if refusal, ok := result.Meta[mcplock.MetaRefusal].(map[string]any); ok {
 		why, _ := refusal["reason"].(string)
-		row := frameworks.Answers[reason.Reason(why)]
+		row := adaptertest.Answers[reason.Reason(why)]
 		o = adaptertest.Outcome{Reason: why, Domain: "interlock", Code: row.GRPC, Detail: reason.Reason(why).Text(), Pushback: row.Pushback}
 		if !strings.HasPrefix(text, o.Detail+" ") {
 			o.Detail = text

@@ -22,7 +22,7 @@ import (
 	"github.com/interlock-go/interlock/core/idempotency/endpoint"
 	"github.com/interlock-go/interlock/core/memstore"
 	"github.com/interlock-go/interlock/core/reason"
-	"github.com/interlock-go/interlock/internal/adaptertest"
+	"github.com/interlock-go/interlock/internal/testkit"
 	"github.com/interlock-go/interlock/mcplock"
 )
 
@@ -39,7 +39,7 @@ func serverOf(tools map[string]mcp.ToolHandler, middleware ...mcp.Middleware) *m
 // send calls a tool with a key in its _meta, none if the key is empty.
 func send(t testing.TB, session *mcp.ClientSession, name, key, args string) (*mcp.CallToolResult, error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), adaptertest.Patience)
+	ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
 	defer cancel()
 	params := &mcp.CallToolParams{Name: name, Arguments: json.RawMessage(args)}
 	if key != "" {
@@ -89,7 +89,7 @@ func keyOf(ctx context.Context, req *mcp.CallToolRequest) (*mcp.CallToolResult, 
 }
 
 func TestTheArgumentsMakeTheKey(t *testing.T) {
-	locker := adaptertest.Locker(t)
+	locker := testkit.Locker(t)
 	session := inMemory(t, serverOf(map[string]mcp.ToolHandler{"plain": keyOf, "nested": keyOf, "form": keyOf}, mcplock.Serialize(mcplock.Rules{
 		"plain":  core.Serialize(locker, "account/{arg.account_id}"),
 		"nested": core.Serialize(locker, "account/{account.id}"),
@@ -120,9 +120,9 @@ func TestTheArgumentsMakeTheKey(t *testing.T) {
 }
 
 func TestCallsWithoutARulePass(t *testing.T) {
-	locker := adaptertest.Locker(t)
+	locker := testkit.Locker(t)
 	session := inMemory(t, serverOf(map[string]mcp.ToolHandler{"debit": keyOf, "balance": says("100")},
-		mcplock.Idempotent(mcplock.Tools{"debit": adaptertest.Engine(t)}),
+		mcplock.Idempotent(mcplock.Tools{"debit": testkit.Engine(t)}),
 		mcplock.Serialize(mcplock.Rules{"debit": core.Serialize(locker, "account/{arg.id}")}),
 		mcplock.Serialize(nil), mcplock.Idempotent(nil)))
 	if got := told(send(t, session, "balance", "", `{}`)); got != "100" {
@@ -139,7 +139,7 @@ func TestCallsWithoutARulePass(t *testing.T) {
 
 func TestARefusalSaysWhatToDo(t *testing.T) {
 	store := memstore.New()
-	locker := adaptertest.LockerOn(t, store)
+	locker := testkit.LockerOn(t, store)
 	var runs atomic.Int32
 	inside, leave := make(chan struct{}), make(chan struct{})
 	slow := func(ctx context.Context, req *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
@@ -147,7 +147,7 @@ func TestARefusalSaysWhatToDo(t *testing.T) {
 		<-leave
 		return counts(&runs)(ctx, req)
 	}
-	engine := adaptertest.EngineOn(t, store, idempotency.Global())
+	engine := testkit.EngineOn(t, store, idempotency.Global())
 	session := inMemory(t, serverOf(map[string]mcp.ToolHandler{"pay": slow, "debit": says("debited")},
 		mcplock.Idempotent(mcplock.Tools{"pay": engine}, nil, mcplock.KeyArgument("meta.idempotency-key")),
 		mcplock.Serialize(mcplock.Rules{"debit": core.Serialize(locker, "account/{arg.id}", core.Wait(0))})))
@@ -158,7 +158,7 @@ func TestARefusalSaysWhatToDo(t *testing.T) {
 	defer func() { _ = lease.Release(context.Background()) }()
 	first := make(chan string, 1)
 	go func() { first <- told(send(t, session, "pay", "k", `{"amount":1,"to":"bob"}`)) }()
-	adaptertest.Receive(t, inside, "the first call")
+	testkit.Receive(t, inside, "the first call")
 	const later = "Send the same request again later, with the same idempotency key if it has one. Wait 1 second first."
 	for _, c := range []struct{ tool, key, args, want string }{
 		{"debit", "", `{"id":42}`, "held 1000 failed The resource is locked by another request. Nothing was done. " + later},
@@ -179,7 +179,7 @@ func TestARefusalSaysWhatToDo(t *testing.T) {
 		}
 	}
 	close(leave)
-	if got := adaptertest.Receive(t, first, "the answer"); got != "run 1" {
+	if got := testkit.Receive(t, first, "the answer"); got != "run 1" {
 		t.Errorf("first: %q", got)
 	}
 	if got := told(send(t, session, "pay", "k", `{"to":"bob","amount":1}`)); got != "replayed run 1" {
@@ -255,7 +255,7 @@ func TestWhatARepetitionGets(t *testing.T) {
 				}
 				return r, err
 			}
-			session := inMemory(t, serverOf(map[string]mcp.ToolHandler{"pay": pay}, dropUnsendable, mcplock.Idempotent(mcplock.Tools{"pay": adaptertest.Engine(t)})))
+			session := inMemory(t, serverOf(map[string]mcp.ToolHandler{"pay": pay}, dropUnsendable, mcplock.Idempotent(mcplock.Tools{"pay": testkit.Engine(t)})))
 			for i, want := range []string{c.want, c.repeats} {
 				if got := told(send(t, session, "pay", "k", `{}`)); !strings.HasPrefix(got, want) {
 					t.Errorf("call %d: %q; want %q", i+1, got, want)
@@ -275,7 +275,7 @@ func TestAResultInErrorIsAnAnswerOfItsOwnKind(t *testing.T) {
 			r.IsError = runs.Load() == 1
 			return r, err
 		},
-	}, mcplock.Idempotent(mcplock.Tools{"pay": adaptertest.Engine(t, done)})))
+	}, mcplock.Idempotent(mcplock.Tools{"pay": testkit.Engine(t, done)})))
 	for _, want := range []string{"failed run 1", "run 2", "replayed run 2"} {
 		if got := told(send(t, session, "pay", "k", `{}`)); got != want {
 			t.Errorf("%q; want %q", got, want)
@@ -290,7 +290,7 @@ func TestAStoredErrorOfTheProtocolKeepsItsCode(t *testing.T) {
 			_ = idempotency.MarkEffect(ctx)
 			return nil, &jsonrpc.Error{Code: -32000, Message: "disk", Data: json.RawMessage(data)}
 		}
-		session := inMemory(t, serverOf(map[string]mcp.ToolHandler{"pay": pay}, mcplock.Idempotent(mcplock.Tools{"pay": adaptertest.Engine(t)})))
+		session := inMemory(t, serverOf(map[string]mcp.ToolHandler{"pay": pay}, mcplock.Idempotent(mcplock.Tools{"pay": testkit.Engine(t)})))
 		for i := range 2 {
 			_, err := send(t, session, "pay", "k", `{}`)
 			var wire *jsonrpc.Error
@@ -313,7 +313,7 @@ type receipt struct {
 func TestMetaIsReplayedToTheLastDigit(t *testing.T) {
 	const account = 9007199254740993
 	meta := mcp.Meta{"account": account, "nested": map[string]any{"account": account}}
-	server := serverOf(nil, mcplock.Idempotent(mcplock.Tools{"pay": adaptertest.Engine(t)}))
+	server := serverOf(nil, mcplock.Idempotent(mcplock.Tools{"pay": testkit.Engine(t)}))
 	var sent []string
 	server.AddReceivingMiddleware(func(next mcp.MethodHandler) mcp.MethodHandler {
 		return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
@@ -347,7 +347,7 @@ func TestMetaIsReplayedToTheLastDigit(t *testing.T) {
 
 func TestStructuredContentIsReplayedToTheLastDigit(t *testing.T) {
 	const account = 9007199254740993
-	server := serverOf(nil, mcplock.Idempotent(mcplock.Tools{"pay": adaptertest.Engine(t)}))
+	server := serverOf(nil, mcplock.Idempotent(mcplock.Tools{"pay": testkit.Engine(t)}))
 	var structured [2]string
 	var n atomic.Int32
 	server.AddReceivingMiddleware(func(next mcp.MethodHandler) mcp.MethodHandler {
@@ -385,7 +385,7 @@ func TestAToolThatAsksTheClientIsAnsweredOnce(t *testing.T) {
 		}
 		return counts(&runs)(ctx, req)
 	}
-	server := serverOf(map[string]mcp.ToolHandler{"pay": pay}, mcplock.Idempotent(mcplock.Tools{"pay": adaptertest.Engine(t)}))
+	server := serverOf(map[string]mcp.ToolHandler{"pay": pay}, mcplock.Idempotent(mcplock.Tools{"pay": testkit.Engine(t)}))
 	for name, session := range map[string]*mcp.ClientSession{
 		"in memory": inMemory(t, server), "stateless HTTP": overHTTP(&mcp.StreamableHTTPOptions{Stateless: true})(t, server),
 	} {
@@ -416,17 +416,17 @@ func (b bearer) RoundTrip(r *http.Request) (*http.Response, error) {
 }
 
 func TestUsersDoNotSeeEachOthersRecords(t *testing.T) {
-	adaptertest.LogTo(t)
+	testkit.LogTo(t)
 	defer http.DefaultTransport.(*http.Transport).CloseIdleConnections()
 	for name, opts := range map[string]*mcp.StreamableHTTPOptions{"sessions": nil, "stateless": {Stateless: true}} {
 		t.Run(name, func(t *testing.T) {
 			var runs atomic.Int32
-			locker := adaptertest.Locker(t)
-			engine := adaptertest.EngineOn(t, memstore.New(), idempotency.Scope(mcplock.User))
+			locker := testkit.Locker(t)
+			engine := testkit.EngineOn(t, memstore.New(), idempotency.Scope(mcplock.User))
 			server := serverOf(map[string]mcp.ToolHandler{"pay": counts(&runs), "own": keyOf},
 				mcplock.Idempotent(mcplock.Tools{"pay": engine}),
 				mcplock.Serialize(mcplock.Rules{"own": core.Serialize(locker, "user/{ctx.user}/{header.Authorization}", core.ContextFunc("user", mcplock.User))}))
-			srv := adaptertest.Serve(t, withUsers(mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return server }, opts)))
+			srv := testkit.Serve(t, withUsers(mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return server }, opts)))
 			as := func(user string) *mcp.ClientSession {
 				session := dial(t, &mcp.StreamableClientTransport{Endpoint: srv.URL, HTTPClient: &http.Client{Transport: bearer{user}}, MaxRetries: -1})
 				t.Cleanup(func() { _ = session.Close() })
@@ -453,9 +453,9 @@ func TestUsersDoNotSeeEachOthersRecords(t *testing.T) {
 }
 
 func TestSessionsDoNotSeeEachOthersRecords(t *testing.T) {
-	adaptertest.LogTo(t)
+	testkit.LogTo(t)
 	var runs atomic.Int32
-	engine := adaptertest.EngineOn(t, memstore.New(), idempotency.Scope(mcplock.Session))
+	engine := testkit.EngineOn(t, memstore.New(), idempotency.Scope(mcplock.Session))
 	server := serverOf(map[string]mcp.ToolHandler{"pay": counts(&runs)}, mcplock.Idempotent(mcplock.Tools{"pay": engine}))
 	first, second := overHTTP(nil)(t, server), overHTTP(nil)(t, server)
 	for _, c := range []struct {
@@ -485,7 +485,7 @@ func TestTheFunctionsForPrincipalsFindNothingInOtherRequests(t *testing.T) {
 }
 
 func TestACallWhoseOutcomeIsUnknownIsResolvedByAnOperator(t *testing.T) {
-	adaptertest.LogTo(t)
+	testkit.LogTo(t)
 	for _, c := range []struct {
 		status     int
 		body, want string
@@ -496,7 +496,7 @@ func TestACallWhoseOutcomeIsUnknownIsResolvedByAnOperator(t *testing.T) {
 		{endpoint.FuncFailed, "it was refused", `error: calling "tools/call": it was refused`},
 	} {
 		store := memstore.New()
-		engine := adaptertest.EngineOn(t, store, idempotency.Global())
+		engine := testkit.EngineOn(t, store, idempotency.Global())
 		dying, err := idempotency.New(store, idempotency.Global(), idempotency.Lease(time.Hour))
 		if err != nil {
 			t.Fatal(err)
@@ -535,12 +535,12 @@ func TestACallThatIsCanceled(t *testing.T) {
 	for name, connect := range map[string]func(testing.TB, *mcp.Server) *mcp.ClientSession{"in memory": inMemory, "HTTP": overHTTP(nil)} {
 		t.Run(name, func(t *testing.T) {
 			store := memstore.New()
-			locker := adaptertest.LockerOn(t, store)
+			locker := testkit.LockerOn(t, store)
 			inside, leave, ended := make(chan struct{}, 2), make(chan struct{}), make(chan error, 1)
 			session := connect(t, serverOf(map[string]mcp.ToolHandler{
 				"debit": func(ctx context.Context, _ *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 					inside <- struct{}{}
-					err := adaptertest.Meet[struct{}](ctx, nil)
+					err := testkit.Meet[struct{}](ctx, nil)
 					ended <- context.Cause(ctx)
 					return nil, err
 				},
@@ -551,7 +551,7 @@ func TestACallThatIsCanceled(t *testing.T) {
 				},
 			},
 				mcplock.Serialize(mcplock.Rules{"debit": core.Serialize(locker, "account/{arg.id}")}),
-				mcplock.Idempotent(mcplock.Tools{"pay": adaptertest.EngineOn(t, store, idempotency.Global(), idempotency.WaitReplay(adaptertest.Patience))})))
+				mcplock.Idempotent(mcplock.Tools{"pay": testkit.EngineOn(t, store, idempotency.Global(), idempotency.WaitReplay(testkit.Patience))})))
 			cancelOnce := func(tool string) {
 				ctx, cancel := context.WithCancel(t.Context())
 				done := make(chan struct{})
@@ -559,15 +559,15 @@ func TestACallThatIsCanceled(t *testing.T) {
 					defer close(done)
 					_, _ = session.CallTool(ctx, &mcp.CallToolParams{Name: tool, Meta: mcp.Meta{mcplock.MetaKey: "k"}, Arguments: map[string]any{"id": 42}})
 				}()
-				adaptertest.Receive(t, inside, "the handler")
+				testkit.Receive(t, inside, "the handler")
 				cancel()
-				adaptertest.Receive(t, done, "the client's end")
+				testkit.Receive(t, done, "the client's end")
 			}
 			cancelOnce("debit")
-			if cause := adaptertest.Receive(t, ended, "the handler's end"); !errors.Is(cause, context.Canceled) {
+			if cause := testkit.Receive(t, ended, "the handler's end"); !errors.Is(cause, context.Canceled) {
 				t.Errorf("%v", cause)
 			}
-			adaptertest.Until(t, "the lock is free", func() bool { return adaptertest.Free(store, "account/42") })
+			testkit.Until(t, "the lock is free", func() bool { return testkit.Free(store, "account/42") })
 			cancelOnce("pay")
 			close(leave)
 			if got := told(send(t, session, "pay", "k", `{"id":42}`)); got != "replayed <nil>" {
@@ -578,13 +578,13 @@ func TestACallThatIsCanceled(t *testing.T) {
 }
 
 func TestALostLockEndsTheHandler(t *testing.T) {
-	adaptertest.LogTo(t)
+	testkit.LogTo(t)
 	store := memstore.New()
-	locker := adaptertest.LockerOn(t, store)
+	locker := testkit.LockerOn(t, store)
 	var cause error
 	server := serverOf(nil, mcplock.Serialize(mcplock.Rules{"debit": core.Serialize(locker, "account/{arg.id}")}))
 	mcp.AddTool(server, &mcp.Tool{Name: "debit"}, func(ctx context.Context, _ *mcp.CallToolRequest, _ map[string]any) (*mcp.CallToolResult, any, error) {
-		adaptertest.Lose(ctx, t, store)
+		testkit.Lose(ctx, t, store)
 		cause = context.Cause(ctx)
 		return nil, nil, ctx.Err() // which the SDK makes a result of
 	})
@@ -597,12 +597,12 @@ func TestALostLockEndsTheHandler(t *testing.T) {
 
 // A server that is protected by one call takes the lock and keeps the result.
 func TestProtectInstallsWhatItChecks(t *testing.T) {
-	locker := adaptertest.Locker(t)
+	locker := testkit.Locker(t)
 	var runs atomic.Int32
 	server := serverOf(map[string]mcp.ToolHandler{"pay": counts(&runs), "debit": keyOf})
 	rule := core.Serialize(locker, "account/{arg.id}")
 	err := mcplock.Protect(t.Context(), server, mcplock.Rules{"debit": rule, "pay": rule},
-		mcplock.Tools{"pay": adaptertest.Engine(t).With(idempotency.Under(rule))}, mcplock.KeyMeta("com.example/request"))
+		mcplock.Tools{"pay": testkit.Engine(t).With(idempotency.Under(rule))}, mcplock.KeyMeta("com.example/request"))
 	if err != nil {
 		t.Fatal(err)
 	}

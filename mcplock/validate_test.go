@@ -11,7 +11,7 @@ import (
 
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/idempotency"
-	"github.com/interlock-go/interlock/internal/adaptertest"
+	"github.com/interlock-go/interlock/internal/testkit"
 	"github.com/interlock-go/interlock/mcplock"
 )
 
@@ -25,7 +25,7 @@ type transfer struct {
 }
 
 func TestProtectFindsWhatCannotWork(t *testing.T) {
-	locker := adaptertest.Locker(t)
+	locker := testkit.Locker(t)
 	server := mcp.NewServer(&mcp.Implementation{Name: "bank"}, &mcp.ServerOptions{PageSize: 1})
 	for name, schema := range map[string]string{
 		"debit":  `{"type":"object","properties":{"account_id":{"type":"integer"}}}`,
@@ -41,7 +41,7 @@ func TestProtectFindsWhatCannotWork(t *testing.T) {
 	})
 	rule := func(template string) *core.Guard { return core.Serialize(locker, template) }
 	under := func(template string) *idempotency.Engine {
-		return adaptertest.Engine(t).With(idempotency.Under(rule(template)))
+		return testkit.Engine(t).With(idempotency.Under(rule(template)))
 	}
 	for name, c := range map[string]struct {
 		rules mcplock.Rules
@@ -51,11 +51,11 @@ func TestProtectFindsWhatCannotWork(t *testing.T) {
 		"nothing": {},
 		"all right": {
 			mcplock.Rules{"debit": rule("account/{arg.account_id:int}"), "free": rule("account/{any}")},
-			mcplock.Tools{"pay": under("account/{account.id}"), "debit": adaptertest.Engine(t)},
+			mcplock.Tools{"pay": under("account/{account.id}"), "debit": testkit.Engine(t)},
 			nil,
 		},
 		"a name that is mistyped":           {mcplock.Rules{"Debit": rule("account/{account_id}")}, nil, []string{`"Debit"`, `"debit" "free"`}},
-		"a tool that is mistyped":           {nil, mcplock.Tools{"payy": adaptertest.Engine(t)}, []string{`"payy"`}},
+		"a tool that is mistyped":           {nil, mcplock.Tools{"payy": testkit.Engine(t)}, []string{`"payy"`}},
 		"no argument":                       {mcplock.Rules{"debit": rule("account/{arg.id}")}, nil, []string{`"debit"`, "{arg.id}", `"account_id"`}},
 		"no argument of the engine's":       {nil, mcplock.Tools{"debit": under("account/{id}")}, []string{`"debit"`, "{id}"}},
 		"no nested argument":                {mcplock.Rules{"pay": rule("account/{account.ID}")}, nil, []string{"account.ID", `"id"`}},
@@ -86,7 +86,7 @@ func TestProtectOfAServerWithoutTools(t *testing.T) {
 	if err := mcplock.Protect(t.Context(), server, nil, nil); err != nil {
 		t.Error(err)
 	}
-	rules := mcplock.Rules{"debit": core.Serialize(adaptertest.Locker(t), "account/{id}")}
+	rules := mcplock.Rules{"debit": core.Serialize(testkit.Locker(t), "account/{id}")}
 	if err := mcplock.Protect(t.Context(), server, rules, nil); !errors.Is(err, core.ErrConfig) {
 		t.Errorf("%v; want ErrConfig", err)
 	}

@@ -23,8 +23,8 @@ import (
 	"github.com/interlock-go/interlock/core/adapter"
 	"github.com/interlock-go/interlock/core/driver"
 	"github.com/interlock-go/interlock/core/memstore"
-	"github.com/interlock-go/interlock/internal/adaptertest"
 	_ "github.com/interlock-go/interlock/internal/bubble"
+	"github.com/interlock-go/interlock/internal/testkit"
 	otellock "github.com/interlock-go/interlock/otel"
 )
 
@@ -38,12 +38,12 @@ type probe struct {
 	spans    *tracetest.SpanRecorder
 	reader   *sdkmetric.ManualReader
 	meters   *sdkmetric.MeterProvider
-	logs     *adaptertest.Buffer
+	logs     *testkit.Buffer
 }
 
 func newProbe(tb testing.TB, opts ...otellock.Option) *probe {
 	tb.Helper()
-	p := &probe{tb: tb, spans: tracetest.NewSpanRecorder(), reader: sdkmetric.NewManualReader(), logs: new(adaptertest.Buffer)}
+	p := &probe{tb: tb, spans: tracetest.NewSpanRecorder(), reader: sdkmetric.NewManualReader(), logs: new(testkit.Buffer)}
 	tracers := sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(p.spans))
 	meters := sdkmetric.NewMeterProvider(sdkmetric.WithReader(p.reader))
 	p.tracer, p.meters = tracers.Tracer("test"), meters

@@ -5,7 +5,7 @@
 // An adapter is a [Request] and one call of Guard.Do of package core. The function
 // that it gives to Do runs the handler. It calls [BeginAnswer] before any part of an
 // answer leaves, and returns whether an answer has left. If Do returns a refusal,
-// the adapter answers with it: its Reason decides the status.
+// the adapter answers with it: Refusal.HTTP has the response of HTTP, and its Reason the code of gRPC.
 //
 //	refusal := guard.Do(r.Context(), request{r}, func(ctx context.Context) (answered bool) {
 //		tracked := &writer{ResponseWriter: w, ctx: ctx}
@@ -13,11 +13,15 @@
 //		return tracked.answered
 //	})
 //	if refusal != nil {
-//		http.Error(w, refusal.Reason.Text(), http.StatusServiceUnavailable)
+//		status, body := refusal.HTTP(w.Header().Set)
+//		...
 //	}
 //
 // Idempotent endpoints are one call of Engine.Do of package idempotency in the same
 // way.
+//
+// Packages adaptertest and endpointtest hold an adapter to what the adapters of this module do;
+// examples/adapter is an adapter that uses public packages only, and passes them.
 //
 // A consumer of messages or jobs has no routes. [Message] is the Request for it.
 package adapter

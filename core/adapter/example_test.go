@@ -67,14 +67,17 @@ func serialize(guard *core.Guard, next http.Handler) http.Handler {
 			next.ServeHTTP(tracked, r.WithContext(ctx))
 			return tracked.answered
 		})
-		if refusal != nil {
-			http.Error(w, refusal.Reason.Text(), http.StatusServiceUnavailable)
+		if refusal == nil {
+			return
+		}
+		if status, body := refusal.HTTP(w.Header().Set); status != 0 { // else the client has gone
+			w.WriteHeader(status)
+			_, _ = w.Write(body)
 		}
 	})
 }
 
-// An adapter for net/http, without the parts that every adapter can add later: the
-// body, and a table of statuses for the reasons.
+// An adapter for net/http, without a part that every adapter can add later: the body.
 func Example() {
 	locker, err := core.New(memstore.New())
 	if err != nil {
@@ -100,6 +103,5 @@ func Example() {
 	_ = lease.Release(context.Background())
 	// Output:
 	// 200 locked: account/42
-	// 503 The resource is locked by another request. Nothing was done.
-	//
+	// 423 {"type":"urn:interlock:problem:held","title":"Locked","status":423,"detail":"The resource is locked by another request. Nothing was done."}
 }

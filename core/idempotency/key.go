@@ -2,6 +2,7 @@ package idempotency
 
 import (
 	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/internal/carrier"
 )
 
 const (
@@ -18,7 +19,7 @@ const (
 	// client can tell them from the responses of a proxy, or of middleware in front. It is
 	// [ResultAnswered], or the reason of a refusal ([reason.Reason]), which has the parameter
 	// ";ran" if the handler ran. In gRPC the trailer of a handler's answer has it, in lower case.
-	ResultHeader = "Interlock-Result"
+	ResultHeader = carrier.ResultHeader
 	// ResultAnswered marks the answer of the handler of an idempotent endpoint, also where it
 	// is replayed.
 	ResultAnswered = "answered"
@@ -29,11 +30,8 @@ const (
 //
 //	w.Header().Set(idempotency.ResultHeader, idempotency.Result(refusal))
 func Result(refusal *core.Refusal) string {
-	switch {
-	case refusal == nil:
+	if refusal == nil {
 		return ResultAnswered
-	case refusal.Ran:
-		return string(refusal.Reason) + ";ran"
 	}
-	return string(refusal.Reason)
+	return carrier.Result(string(refusal.Reason), refusal.Ran)
 }

@@ -193,7 +193,7 @@ func (e *RefusalError) StatusCode() int { return e.status }
 // ProblemError returns the problem details of the refusal, under any profile
 // ([core.Refusal.Profile]). It implements [echo.ProblemErrorer].
 func (e *RefusalError) ProblemError() *echo.ProblemError {
-	return &echo.ProblemError{Type: httpx.Type(e.Reason), Status: e.status, Detail: e.Reason.Text()}
+	return &echo.ProblemError{Type: "urn:interlock:problem:" + string(e.Reason), Status: e.status, Detail: e.Reason.Text()}
 }
 
 // MarshalJSON returns the problem details, or the form of [core.Refusal.Profile], for error

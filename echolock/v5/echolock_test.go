@@ -15,7 +15,7 @@ import (
 	"github.com/interlock-go/interlock/core/memstore"
 	"github.com/interlock-go/interlock/core/reason"
 	"github.com/interlock-go/interlock/echolock/v5"
-	"github.com/interlock-go/interlock/internal/adaptertest"
+	"github.com/interlock-go/interlock/internal/testkit"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -34,12 +34,12 @@ func TestOneResourceIsOneKeyUnderEachSettingOfTheRouter(t *testing.T) {
 		{UseEscapedPathForMatching: true, UnescapePathParamValues: true},
 	} {
 		e := echo.NewWithConfig(echo.Config{Router: echo.NewRouter(config)})
-		account := core.Serialize(adaptertest.Locker(t), "account/{id}")
+		account := core.Serialize(testkit.Locker(t), "account/{id}")
 		e.POST("/items/A/static", func(c *echo.Context) error { return c.String(http.StatusOK, "static") })
 		e.POST("/items/:id/debit", sayKey, echolock.Guard(account))
 		g := e.Group("/of/:id", echolock.Guard(account))
 		g.POST("/:other", sayKey)
-		srv := adaptertest.Serve(t, e)
+		srv := testkit.Serve(t, e)
 		for path, key := range map[string]string{
 			"/items/A/debit":           "account/A",
 			"/items/%41/debit":         "account/A",
@@ -56,14 +56,14 @@ func TestOneResourceIsOneKeyUnderEachSettingOfTheRouter(t *testing.T) {
 			if path == "/items/caf%C3%A9/%64ebit" && !config.UseEscapedPathForMatching {
 				continue // the default matches the path as it was sent
 			}
-			a := adaptertest.Do(t, srv, http.MethodPost, path)
+			a := testkit.Do(t, srv, http.MethodPost, path)
 			if a.Status != http.StatusOK || a.Body != key {
 				t.Errorf("%+v, %s: %d %s; want %s", config, path, a.Status, a.Body, key)
 			}
 		}
 		// An escaped slash is part of the value only where the router has not decoded it before.
 		if !config.UseEscapedPathForMatching {
-			adaptertest.Do(t, srv, http.MethodPost, "/items/a%2Fb/debit").Want(t, http.StatusOK, "account/a%2Fb")
+			testkit.Do(t, srv, http.MethodPost, "/items/a%2Fb/debit").Want(t, http.StatusOK, "account/a%2Fb")
 		}
 	}
 }
@@ -71,7 +71,7 @@ func TestOneResourceIsOneKeyUnderEachSettingOfTheRouter(t *testing.T) {
 func TestRequestsWithoutARoutePassWithoutALock(t *testing.T) {
 	store := memstore.New()
 	store.Take("account/7", time.Hour)
-	account := core.Serialize(adaptertest.LockerOn(t, store), "account/{id}", core.Wait(0))
+	account := core.Serialize(testkit.LockerOn(t, store), "account/{id}", core.Wait(0))
 	for name, build := range map[string]func(e *echo.Echo){
 		"Use":   func(e *echo.Echo) { e.Use(echolock.Guard(account)) },
 		"group": func(e *echo.Echo) { e.Group("/accounts/:id", echolock.Guard(account)).POST("/close", sayKey) },
@@ -80,17 +80,17 @@ func TestRequestsWithoutARoutePassWithoutALock(t *testing.T) {
 		e := echo.New()
 		build(e)
 		e.POST("/accounts/:id/debit", sayKey)
-		srv := adaptertest.Serve(t, e)
-		adaptertest.Do(t, srv, http.MethodPost, "/accounts/7/none").Want(t, http.StatusNotFound, "{\"message\":\"Not Found\"}\n")
+		srv := testkit.Serve(t, e)
+		testkit.Do(t, srv, http.MethodPost, "/accounts/7/none").Want(t, http.StatusNotFound, "{\"message\":\"Not Found\"}\n")
 		if name == "Pre" {
-			adaptertest.Do(t, srv, http.MethodPost, "/accounts/7/debit").WantProblem(t, 500, "misconfigured", "")
+			testkit.Do(t, srv, http.MethodPost, "/accounts/7/debit").WantProblem(t, 500, "misconfigured", "")
 			continue
 		}
 		if name == "Use" {
-			adaptertest.Do(t, srv, http.MethodGet, "/accounts/7/debit").Want(t, http.StatusMethodNotAllowed, "{\"message\":\"Method Not Allowed\"}\n")
-			adaptertest.Do(t, srv, http.MethodPost, "/accounts/7/debit").WantProblem(t, 423, "held", "1")
+			testkit.Do(t, srv, http.MethodGet, "/accounts/7/debit").Want(t, http.StatusMethodNotAllowed, "{\"message\":\"Method Not Allowed\"}\n")
+			testkit.Do(t, srv, http.MethodPost, "/accounts/7/debit").WantProblem(t, 423, "held", "1")
 		} else {
-			adaptertest.Do(t, srv, http.MethodPost, "/accounts/7/close").WantProblem(t, 423, "held", "1")
+			testkit.Do(t, srv, http.MethodPost, "/accounts/7/close").WantProblem(t, 423, "held", "1")
 		}
 	}
 }
@@ -98,7 +98,7 @@ func TestRequestsWithoutARoutePassWithoutALock(t *testing.T) {
 func TestRefusalsAreErrorsOfEcho(t *testing.T) {
 	store := memstore.New()
 	store.Take("account/7", time.Hour)
-	account := core.Serialize(adaptertest.LockerOn(t, store), "account/{id}", core.Wait(0))
+	account := core.Serialize(testkit.LockerOn(t, store), "account/{id}", core.Wait(0))
 	e := echo.New()
 	var got error
 	e.HTTPErrorHandler = func(c *echo.Context, err error) {
@@ -109,18 +109,18 @@ func TestRefusalsAreErrorsOfEcho(t *testing.T) {
 	e.POST("/rendered/:id", sayKey, echolock.Guard(account, echolock.Render(func(c *echo.Context, refusal *core.Refusal) error {
 		return c.String(http.StatusTeapot, string(refusal.Reason))
 	})))
-	srv := adaptertest.Serve(t, e)
-	adaptertest.Do(t, srv, http.MethodPost, "/accounts/7").Want(t, 423, "mine")
+	srv := testkit.Serve(t, e)
+	testkit.Do(t, srv, http.MethodPost, "/accounts/7").Want(t, 423, "mine")
 	var refused *echolock.RefusalError
 	if !errors.As(got, &refused) || refused.Reason != reason.Held || !errors.Is(got, core.ErrHeld) {
 		t.Errorf("the error handler got %v", got)
 	}
-	adaptertest.Do(t, srv, http.MethodPost, "/rendered/7").Want(t, http.StatusTeapot, "held")
+	testkit.Do(t, srv, http.MethodPost, "/rendered/7").Want(t, http.StatusTeapot, "held")
 }
 
 // Middleware in front may put a writer in place of echo's own that hides it.
 func TestAWriterThatHidesEchosResponse(t *testing.T) {
-	locker := adaptertest.Locker(t)
+	locker := testkit.Locker(t)
 	e := echo.New()
 	e.Use(func(next echo.HandlerFunc) echo.HandlerFunc {
 		return func(c *echo.Context) error {
@@ -136,20 +136,20 @@ func TestAWriterThatHidesEchosResponse(t *testing.T) {
 		runs++
 		_, err := io.WriteString(c.Response(), fmt.Sprint("run ", runs))
 		return err
-	}, echolock.Idempotent(adaptertest.Engine(t)))
-	srv := adaptertest.Serve(t, e)
-	adaptertest.Do(t, srv, http.MethodPost, "/accounts/7").Want(t, 200, "account/7")
-	adaptertest.Post(t, srv, "/payments").WantOwn(t, 200, "run 1")
-	adaptertest.Post(t, srv, "/payments").WantReplay(t, 200, "run 1")
+	}, echolock.Idempotent(testkit.Engine(t)))
+	srv := testkit.Serve(t, e)
+	testkit.Do(t, srv, http.MethodPost, "/accounts/7").Want(t, 200, "account/7")
+	testkit.Post(t, srv, "/payments").WantOwn(t, 200, "run 1")
+	testkit.Post(t, srv, "/payments").WantReplay(t, 200, "run 1")
 }
 
 func TestMeasureBodyTellsABodyThatWasReadInPart(t *testing.T) {
 	e := echo.New()
 	e.Pre(echolock.MeasureBody)
 	e.Use(func(next echo.HandlerFunc) echo.HandlerFunc {
-		return func(c *echo.Context) error { adaptertest.ReadIn(c.Request()); return next(c) }
+		return func(c *echo.Context) error { testkit.ReadIn(c.Request()); return next(c) }
 	})
 	e.POST("/", func(c *echo.Context) error { return c.Stream(http.StatusOK, "text/plain", c.Request().Body) },
-		echolock.Idempotent(adaptertest.Engine(t)))
-	adaptertest.WantMeasured(t, adaptertest.Serve(t, e))
+		echolock.Idempotent(testkit.Engine(t)))
+	testkit.WantMeasured(t, testkit.Serve(t, e))
 }

@@ -49,6 +49,23 @@ func TestPackagesImportOnlyWhatTheirLayerMay(t *testing.T) {
 	}
 }
 
+// The tests of the adapter that shows what authors elsewhere can use are such an author's, too.
+func TestTheExampleOfAnAdapterUsesPublicPackagesOnly(t *testing.T) {
+	atRoot(t)
+	var p struct{ Imports, TestImports, XTestImports []string }
+	if err := json.Unmarshal([]byte(goList(t, ".", "-json=Imports,TestImports,XTestImports", "./examples/adapter")), &p); err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Contains(p.XTestImports, module+"/core/adapter/adaptertest") {
+		t.Errorf("the tests import %q; want the suite of adapters among them", p.XTestImports)
+	}
+	for _, path := range slices.Concat(p.Imports, p.TestImports, p.XTestImports) {
+		if slices.Contains(strings.Split(path, "/"), "internal") {
+			t.Errorf("examples/adapter imports %s: want public packages only", path)
+		}
+	}
+}
+
 // goList runs go list in a directory. This lists a module without downloaded dependencies,
 // too.
 func goList(t *testing.T, dir string, args ...string) string {

@@ -13,13 +13,15 @@ import (
 
 // withoutExample are the public packages without an example that runs, and why.
 var withoutExample = map[string]string{
-	".":                                  "it has no code of its own",
-	"core/driver/drivertest":             "it is a test suite: it takes a testing.T",
-	"core/idempotency/record/recordtest": "it is a test suite: it takes a testing.T",
-	"core/pgstore":                       "it needs a PostgreSQL",
-	"etcdstore":                          "it needs an etcd",
-	"pgxstore":                           "it needs a PostgreSQL",
-	"zkstore":                            "it needs a ZooKeeper",
+	".":                                      "it has no code of its own",
+	"core/adapter/adaptertest":               "it is a test suite: examples/adapter shows it",
+	"core/idempotency/endpoint/endpointtest": "it is a test suite: examples/adapter shows it",
+	"core/driver/drivertest":                 "it is a test suite: it takes a testing.T",
+	"core/idempotency/record/recordtest":     "it is a test suite: it takes a testing.T",
+	"core/pgstore":                           "it needs a PostgreSQL",
+	"etcdstore":                              "it needs an etcd",
+	"pgxstore":                               "it needs a PostgreSQL",
+	"zkstore":                                "it needs a ZooKeeper",
 }
 
 // TestEveryPublicPackageHasAnExampleThatRuns looks in each package for users for an example

@@ -114,6 +114,16 @@ var layers = []layer{
 		"parts of the core are below it: the standard library only",
 	},
 	{
+		"./core/adapter/adaptertest",
+		[]string{"./core", "./core/idempotency", "./core/memstore", "./core/observe", "./core/reason", "./internal/testkit"},
+		"the test suite of adapters serves authors elsewhere: it brings no framework",
+	},
+	{
+		"./core/idempotency/endpoint/endpointtest",
+		[]string{"./core/adapter/adaptertest", "./internal/idemcases/..."},
+		"the test suite of idempotent endpoints serves authors elsewhere: it brings no framework",
+	},
+	{
 		"./core/adapter",
 		[]string{"./core/internal/carrier"},
 		"what the author of an adapter reads is below the core: the standard library only",
@@ -199,36 +209,31 @@ var layers = []layer{
 		"google.golang.org/grpc/...", "google.golang.org/protobuf/...", "google.golang.org/genproto/googleapis/rpc/...",
 	}, "it is a part of grpclock and connectlock, and of no other package"},
 	{"./internal/frameworks", []string{
-		"./core", "./core/reason", "./httplock", "./grpclock", "./internal/adaptertest/...", "google.golang.org/grpc",
+		"./core/adapter/adaptertest", "./core/idempotency", "./httplock", "./grpclock", "./internal/frameworks/callspb",
+		"google.golang.org/grpc/...", "google.golang.org/protobuf/...", "google.golang.org/genproto/googleapis/rpc/...",
 	}, "it has one framework of each protocol, so that no other is compiled for the tests of each module"},
+	{"./internal/frameworks/callspb", []string{
+		"google.golang.org/grpc/...", "google.golang.org/protobuf/...",
+	}, "it is generated from the service that all tests call"},
 	{"./internal/frameworks/all", []string{
-		"./ginlock", "./echolock/...", "./internal/adaptertest", "./internal/frameworks", "github.com/gin-gonic/gin", "github.com/labstack/echo/...",
+		"./core/adapter/adaptertest", "./ginlock", "./echolock/...", "./internal/frameworks", "github.com/gin-gonic/gin", "github.com/labstack/echo/...",
 	}, "it is where the frameworks meet, and knows no store"},
 	{
 		"./internal/idemcases",
 		[]string{
-			"./core", "./core/idempotency", "./core/idempotency/endpoint", "./core/idempotency/record", "./core/reason",
-			"./internal/adaptertest", "./internal/frameworks", "./internal/pace",
+			"./core", "./core/adapter/adaptertest", "./core/idempotency", "./core/idempotency/endpoint", "./core/idempotency/record", "./core/reason",
+			"./internal/pace", "./internal/testkit",
 		},
-		"the cases of idempotent endpoints run on each store, in more than one module, and so name none",
+		"the cases of idempotent endpoints run on each store and over each framework, in more than one module, and so name none",
 	},
 	{
 		"./internal/idemcases/inmemory",
 		[]string{"./core", "./core/idempotency", "./core/memstore", "./internal/idemcases", "./internal/pace"},
 		"the records in memory are for the cases of each module, and know no other store",
 	},
-	{
-		"./internal/conformance",
-		[]string{
-			"./core", "./core/memstore", "./core/observe", "./core/reason", "./internal/adaptertest", "./internal/frameworks",
-			"./otel", "go.opentelemetry.io/otel/...",
-		},
-		"the table of behaviours runs on each store, and names none but memory",
-	},
-	{"./internal/adaptertest/...", []string{
-		"./core", "./core/driver", "./core/idempotency", "./core/memstore", "./internal/adaptertest/...",
-		"google.golang.org/grpc/...", "google.golang.org/protobuf/...", "google.golang.org/genproto/googleapis/rpc/...",
-	}, "what the tests of the adapters share serves all of them, and so names none"},
+	{"./internal/testkit/...", []string{
+		"./core", "./core/driver", "./core/idempotency", "./core/memstore", "./internal/testkit/...",
+	}, "what the tests of adapters share serves authors of adapters elsewhere, and so brings no framework"},
 
 	{"./internal/display", nil, "what the pages share knows no lock"},
 	{"./internal/version", nil, "the version is read from the build, and says nothing of the packages in it"},
@@ -315,6 +320,11 @@ var layers = []layer{
 		[]string{"./core/...", "github.com/jackc/pgx/v5/..."},
 		"who has a pool of pgx gets pgx and the core, and no other library",
 	},
+	{
+		"./examples/adapter",
+		[]string{"./core", "./core/adapter", "./core/idempotency", "./core/idempotency/endpoint"},
+		"it shows what the author of an adapter elsewhere can use: public packages",
+	},
 	{"./examples/...", []string{"..."}, ""}, // programs
 	{".", nil, "the root is the overview; only its tests, and examples, import everything"},
 }
@@ -322,6 +332,6 @@ var layers = []layer{
 // testOnly are packages that nothing but tests, and each other, may import,
 // also where the layers would allow it.
 var testOnly = []string{
-	"./internal/redistest", "./internal/logtest", "./internal/pace", "./internal/adaptertest/...", "./internal/frameworks/...", "./internal/idemcases/...",
-	"./internal/conformance", "./internal/way", "./examples/internal/servicetest",
+	"./internal/redistest", "./internal/logtest", "./internal/pace", "./internal/testkit/...", "./internal/frameworks/...", "./internal/idemcases/...",
+	"./core/adapter/adaptertest", "./core/idempotency/endpoint/endpointtest", "./internal/way", "./examples/internal/servicetest",
 }

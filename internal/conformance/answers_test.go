@@ -20,6 +20,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/adapter/adaptertest"
 	"github.com/interlock-go/interlock/core/driver"
 	"github.com/interlock-go/interlock/core/memstore"
 	"github.com/interlock-go/interlock/core/reason"
@@ -28,14 +29,13 @@ import (
 	"github.com/interlock-go/interlock/ginlock"
 	"github.com/interlock-go/interlock/grpclock"
 	"github.com/interlock-go/interlock/httplock"
-	"github.com/interlock-go/interlock/internal/adaptertest"
-	"github.com/interlock-go/interlock/internal/frameworks"
+	"github.com/interlock-go/interlock/internal/testkit"
 )
 
 func TestEveryReasonHasItsAnswer(t *testing.T) {
 	ctx := t.Context()
 	for _, reason := range reasons(t) {
-		want, known := frameworks.Answers[reason]
+		want, known := adaptertest.Answers[reason]
 		if !known {
 			t.Errorf("%s is not in the table", reason)
 			continue
@@ -113,16 +113,16 @@ func reasons(t *testing.T) (all []reason.Reason) {
 		all = append(all, reason.Reason(text))
 		return true
 	})
-	if len(all) != len(frameworks.Answers) {
-		t.Errorf("%d reasons found, and %d answers in the table", len(all), len(frameworks.Answers))
+	if len(all) != len(adaptertest.Answers) {
+		t.Errorf("%d reasons found, and %d answers in the table", len(all), len(adaptertest.Answers))
 	}
 	return all
 }
 
 // A parameter is one segment of a path: the rest of one has several spellings.
 func TestTheRestOfAPathIsNoParameter(t *testing.T) {
-	logged := adaptertest.LogTo(t)
-	guard := core.Serialize(adaptertest.Locker(t), "file/{path}")
+	logged := testkit.LogTo(t)
+	guard := core.Serialize(testkit.Locker(t), "file/{path}")
 	never := http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("the handler ran") })
 	mux, g, e, e5 := http.NewServeMux(), gin.New(), echo.New(), echov5.New()
 	mux.Handle("/rest/{path...}", httplock.Guard(guard)(never))
@@ -130,7 +130,7 @@ func TestTheRestOfAPathIsNoParameter(t *testing.T) {
 	e.POST("/rest/*", echo.WrapHandler(never), echolock.Guard(guard))
 	e5.POST("/rest/*", echov5.WrapHandler(never), echolockv5.Guard(guard))
 	for _, h := range []http.Handler{mux, g, e, e5} {
-		adaptertest.Post(t, adaptertest.Serve(t, h), "/rest/a/b").WantProblem(t, 500, "misconfigured", "")
+		testkit.Post(t, testkit.Serve(t, h), "/rest/a/b").WantProblem(t, 500, "misconfigured", "")
 	}
 	if !strings.Contains(logged.String(), "{path}") {
 		t.Errorf("logged:\n%s", logged)
@@ -139,12 +139,12 @@ func TestTheRestOfAPathIsNoParameter(t *testing.T) {
 
 // Frameworks log the errors of requests, and so the errors of this module.
 func TestWhatFrameworksLogShowsNoKeyAndNoAddress(t *testing.T) {
-	up := adaptertest.Locker(t)
+	up := testkit.Locker(t)
 	nowhere := memstore.New()
 	nowhere.Intercept(func(memstore.Request) memstore.Fault {
 		return memstore.Fault{Err: fmt.Errorf("%w: dial tcp 127.0.0.1:1: connection refused", driver.ErrUnavailable)}
 	})
-	down := adaptertest.LockerOn(t, nowhere)
+	down := testkit.LockerOn(t, nowhere)
 	lease, err := up.Lock(t.Context(), "account/42")
 	if err != nil {
 		t.Fatal(err)
@@ -182,10 +182,10 @@ func TestWhatFrameworksLogShowsNoKeyAndNoAddress(t *testing.T) {
 		},
 	} {
 		for path, status := range map[string]int{"/held/42": 423, "/down/42": 503} {
-			logged := new(adaptertest.Buffer)
-			srv := adaptertest.Serve(t, build(logged, core.Serialize(up, "account/{id}", core.Wait(0)),
+			logged := new(testkit.Buffer)
+			srv := testkit.Serve(t, build(logged, core.Serialize(up, "account/{id}", core.Wait(0)),
 				core.Serialize(down, "account/{id}", core.Wait(100*time.Millisecond))))
-			if a := adaptertest.Post(t, srv, path); a.Status != status {
+			if a := testkit.Post(t, srv, path); a.Status != status {
 				t.Errorf("%s, %s: %d", name, path, a.Status)
 			}
 			text := logged.String()

@@ -13,12 +13,12 @@ import (
 	"testing"
 
 	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/adapter/adaptertest"
 	"github.com/interlock-go/interlock/core/idempotency"
 	"github.com/interlock-go/interlock/core/memstore"
 	"github.com/interlock-go/interlock/core/reason"
-	"github.com/interlock-go/interlock/internal/adaptertest"
-	"github.com/interlock-go/interlock/internal/frameworks"
 	"github.com/interlock-go/interlock/internal/frameworks/all"
+	"github.com/interlock-go/interlock/internal/testkit"
 )
 
 // shop is an endpoint of a merchant, under a profile.
@@ -43,13 +43,13 @@ func overShops(t *testing.T, p reason.Profile, rule string, run func(s *shop)) {
 	})
 }
 
-func openShop(t *testing.T, f frameworks.Framework, p reason.Profile) *shop {
+func openShop(t *testing.T, f adaptertest.Framework, p reason.Profile) *shop {
 	s := &shop{T: t, store: memstore.New(), inside: make(chan struct{}, 1)}
 	s.status.Store(http.StatusCreated)
 	who := idempotency.Scope(func(_ context.Context, r core.Request) (string, error) {
 		return strings.Join(r.Header("Authorization"), ""), nil
 	})
-	engine := adaptertest.EngineOn(t, s.store, who, idempotency.Profile(p))
+	engine := testkit.EngineOn(t, s.store, who, idempotency.Profile(p))
 	service := &adaptertest.Service{
 		Route:  "/checkout_sessions/{id}",
 		Layers: []adaptertest.Layer{{Idempotent: engine}},
@@ -57,7 +57,7 @@ func openShop(t *testing.T, f frameworks.Framework, p reason.Profile) *shop {
 			n := s.runs.Add(1)
 			if s.leave != nil {
 				s.inside <- struct{}{}
-				if err := adaptertest.Meet(ctx, s.leave); err != nil {
+				if err := testkit.Meet(ctx, s.leave); err != nil {
 					return err
 				}
 			}
@@ -71,24 +71,24 @@ func openShop(t *testing.T, f frameworks.Framework, p reason.Profile) *shop {
 }
 
 // send sends a request. An empty key counts as no key.
-func (s *shop) send(method, path, key, body string) adaptertest.Answer {
+func (s *shop) send(method, path, key, body string) testkit.Answer {
 	s.Helper()
 	change := []func(*http.Request){
-		adaptertest.WithHeader("Authorization", "Bearer agent"), adaptertest.WithBody("application/json", body),
+		testkit.WithHeader("Authorization", "Bearer agent"), testkit.WithBody("application/json", body),
 	}
 	if key != "" {
-		change = append(change, adaptertest.WithHeader("Idempotency-Key", key))
+		change = append(change, testkit.WithHeader("Idempotency-Key", key))
 	}
-	return adaptertest.Do(s, s.server, method, path, change...)
+	return testkit.Do(s, s.server, method, path, change...)
 }
 
-func (s *shop) post(key, body string) adaptertest.Answer {
+func (s *shop) post(key, body string) testkit.Answer {
 	s.Helper()
 	return s.send(http.MethodPost, "/checkout_sessions/1", key, body)
 }
 
 // want holds an answer of the handler, or its replay, against its run.
-func (s *shop) want(what string, a adaptertest.Answer, run int, replayed string) {
+func (s *shop) want(what string, a testkit.Answer, run int, replayed string) {
 	s.Helper()
 	if a.Status != int(s.status.Load()) || a.Body != fmt.Sprintf(`{"run":%d}`, run) || a.Header.Get("Idempotent-Replayed") != replayed {
 		s.Errorf("%s: %+v; want run %d, replayed %q", what, a, run, replayed)
@@ -96,7 +96,7 @@ func (s *shop) want(what string, a adaptertest.Answer, run int, replayed string)
 }
 
 // wantError holds a refusal against all members of its body.
-func (s *shop) wantError(a adaptertest.Answer, status int, retry string, want map[string]string) {
+func (s *shop) wantError(a testkit.Answer, status int, retry string, want map[string]string) {
 	s.Helper()
 	var got map[string]string
 	if err := json.Unmarshal([]byte(a.Body), &got); err != nil {
@@ -108,14 +108,14 @@ func (s *shop) wantError(a adaptertest.Answer, status int, retry string, want ma
 }
 
 // inFlight sends a duplicate while the first request is carried out.
-func (s *shop) inFlight() (duplicate adaptertest.Answer) {
+func (s *shop) inFlight() (duplicate testkit.Answer) {
 	s.leave = make(chan struct{})
-	first := make(chan adaptertest.Answer, 1)
+	first := make(chan testkit.Answer, 1)
 	go func() { first <- s.post("k", `{}`) }()
-	adaptertest.Receive(s, s.inside, "the first request")
+	testkit.Receive(s, s.inside, "the first request")
 	duplicate = s.post("k", `{}`)
 	close(s.leave)
-	s.want("first", adaptertest.Receive(s, first, "the first answer"), 1, "")
+	s.want("first", testkit.Receive(s, first, "the first answer"), 1, "")
 	return duplicate
 }
 
@@ -128,7 +128,7 @@ func TestTheAgenticCommerceProtocol(t *testing.T) {
 	}
 
 	rule("3.1 Idempotency-Key is echoed on all POST responses", func(s *shop) {
-		answers := map[string]adaptertest.Answer{
+		answers := map[string]testkit.Answer{
 			"fresh": s.post("k", `{}`), "replayed": s.post("k", `{}`), "refused": s.post("k", `{"a":1}`),
 		}
 		for what, a := range answers {
@@ -190,7 +190,7 @@ func TestTheUniversalCommerceProtocol(t *testing.T) {
 
 	for _, method := range []string{http.MethodPost, http.MethodPut} {
 		rule("duplicate and conflict by "+method, func(s *shop) {
-			send := func(body string) adaptertest.Answer {
+			send := func(body string) testkit.Answer {
 				s.Helper()
 				return s.send(method, "/checkout_sessions/1", "k", body)
 			}

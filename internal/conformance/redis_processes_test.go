@@ -5,6 +5,7 @@ package conformance_test
 import (
 	"testing"
 
+	"github.com/interlock-go/interlock/internal/frameworks"
 	"github.com/interlock-go/interlock/internal/idemcases"
 	"github.com/interlock-go/interlock/internal/redistest"
 )
@@ -13,7 +14,7 @@ import (
 // stopped for longer than its lease, in the middle of a request. It also is these
 // processes.
 func TestIdempotentProcesses(t *testing.T) {
-	idemcases.RunProcesses(t, func(t *testing.T) (idemcases.Records, string) {
+	idemcases.RunProcesses(t, frameworks.Protocols, func(t *testing.T) (idemcases.Records, string) {
 		srv := redistest.Start(t)
 		return newRedis(t, srv), srv.Addr()
 	}, func(t *testing.T, addr string) idemcases.Records { return connectRedis(t, addr) })

@@ -11,13 +11,14 @@ import (
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/idempotency"
 	"github.com/interlock-go/interlock/core/redisstore"
+	"github.com/interlock-go/interlock/internal/frameworks"
 	"github.com/interlock-go/interlock/internal/idemcases"
 	"github.com/interlock-go/interlock/internal/pace"
 	"github.com/interlock-go/interlock/internal/redistest"
 )
 
 func TestIdempotentOnRedis(t *testing.T) {
-	idemcases.RunOn(t, func(t *testing.T, server idemcases.Server) idemcases.Records {
+	idemcases.RunOn(t, frameworks.Protocols, func(t *testing.T, server idemcases.Server) idemcases.Records {
 		if server == idemcases.Shared { // which is emptied
 			return newRedis(t, redistest.Shared(t))
 		}

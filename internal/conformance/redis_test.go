@@ -9,8 +9,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/adapter/adaptertest"
 	"github.com/interlock-go/interlock/core/redisstore"
-	"github.com/interlock-go/interlock/internal/conformance"
 	"github.com/interlock-go/interlock/internal/frameworks"
 	"github.com/interlock-go/interlock/internal/redistest"
 )
@@ -19,7 +19,7 @@ func TestMain(m *testing.M) { redistest.Main(m) }
 
 func TestOneRuleExcludesAcrossProtocolsOnRedis(t *testing.T) {
 	rdb := redistest.Shared(t).Client(t)
-	conformance.RunAcross(t, frameworks.Protocols, func(tb testing.TB) core.Store { return newStore(tb, rdb, "across") })
+	adaptertest.RunAcross(t, func(tb testing.TB) core.Store { return newStore(tb, rdb, "across") }, frameworks.Protocols...)
 }
 
 // newStore returns a store that is closed when the test ends.

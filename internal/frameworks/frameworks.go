@@ -12,46 +12,21 @@ import (
 
 	"google.golang.org/grpc"
 
-	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/adapter/adaptertest"
 	"github.com/interlock-go/interlock/grpclock"
 	"github.com/interlock-go/interlock/httplock"
-	"github.com/interlock-go/interlock/internal/adaptertest"
-	"github.com/interlock-go/interlock/internal/adaptertest/callspb"
+	"github.com/interlock-go/interlock/internal/frameworks/callspb"
 )
-
-// Framework is a framework with its package of this module. The common behaviour of all
-// frameworks is tested with tables. To add a framework, write its builder and put it into
-// the list of package all; the tables ask for the fields, and name no framework.
-type Framework struct {
-	Label      string
-	Start      func(testing.TB, *adaptertest.Service) adaptertest.Client
-	HTTP       bool // a framework on net/http
-	Parts      bool // the handler's output arrives part by part
-	Idempotent bool // it has idempotent endpoints
-	Untyped    bool // the adapter does not know which parameters a route has
-	Colons     bool // a parameter of a route is :id, and not {id}
-	Sets       bool // middleware leaves a user by the framework's own means: adaptertest.Service.User
-
-	Native string // the type of core.Request.Native, of a framework on net/http
-}
 
 // The frameworks that each module with tests of them has. Package all has the others, too.
 var (
-	HTTP       = Framework{Label: "net/http", Start: startHTTP, HTTP: true, Parts: true, Idempotent: true, Native: "*http.Request"}
-	GRPC       = Framework{Label: "gRPC", Start: startUnary, Idempotent: true}
-	GRPCStream = Framework{Label: "gRPC stream", Start: startStream, Parts: true}
+	HTTP       = adaptertest.Framework{Label: "net/http", Start: startHTTP, HTTP: true, Parts: true, Idempotent: true, Native: "*http.Request"}
+	GRPC       = adaptertest.Framework{Label: "gRPC", Start: startUnary, Idempotent: true}
+	GRPCStream = adaptertest.Framework{Label: "gRPC stream", Start: startStream, Parts: true}
 )
 
 // Protocols are a framework of each protocol, for behaviour that differs by protocol only.
-var Protocols = []Framework{HTTP, GRPC}
-
-// Locks are the layers of rules, the outermost first.
-func Locks(rules ...*core.Guard) (layers []adaptertest.Layer) {
-	for _, rule := range rules {
-		layers = append(layers, adaptertest.Layer{Lock: rule})
-	}
-	return layers
-}
+var Protocols = []adaptertest.Framework{HTTP, GRPC}
 
 func startHTTP(t testing.TB, s *adaptertest.Service) adaptertest.Client {
 	h := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -93,7 +68,7 @@ func startUnary(t testing.TB, s *adaptertest.Service) adaptertest.Client {
 			chain = append(chain, grpclock.Protect(grpclock.Rules{method: layer.Lock}, nil).Unary())
 		}
 	}
-	return s.ServeGRPC(t, false, chain, nil)
+	return serveGRPC(t, s, false, chain, nil)
 }
 
 func startStream(t testing.TB, s *adaptertest.Service) adaptertest.Client {
@@ -108,7 +83,7 @@ func startStream(t testing.TB, s *adaptertest.Service) adaptertest.Client {
 		rules := grpclock.Rules{callspb.Calls_Watch_FullMethodName: layer.Lock}
 		chain = append(chain, grpclock.Protect(rules, nil).Stream())
 	}
-	return s.ServeGRPC(t, true, nil, chain)
+	return serveGRPC(t, s, true, nil, chain)
 }
 
 // serverStream is a stream with another context.

@@ -33,48 +33,6 @@ const (
 	pushback = "grpc-retry-pushback-ms"
 )
 
-// statuses is the one table of statuses for gRPC.
-var statuses = map[reason.Reason]codes.Code{
-	reason.BadKey:         codes.InvalidArgument,
-	reason.BodyTooLarge:   codes.ResourceExhausted,
-	reason.BodyIncomplete: codes.InvalidArgument,
-	reason.BodyTimeout:    codes.DeadlineExceeded,
-	reason.Held:           codes.Aborted,
-	reason.Full:           codes.ResourceExhausted,
-	reason.QueueFull:      codes.Aborted,
-	reason.Superseded:     codes.Aborted,
-	reason.HeldByCaller:   codes.Aborted,
-	reason.StaleToken:     codes.FailedPrecondition,
-	reason.TokenMissing:   codes.FailedPrecondition,
-	reason.TokenMalformed: codes.InvalidArgument,
-	reason.PrincipalLimit: codes.ResourceExhausted,
-	reason.Deadline:       codes.DeadlineExceeded,
-	reason.Canceled:       codes.Canceled,
-	reason.Unavailable:    codes.Unavailable,
-	reason.NotReplicated:  codes.Unavailable,
-	reason.KeyOccupied:    codes.Internal,
-	reason.Closing:        codes.Unavailable,
-	reason.Lost:           codes.Aborted,
-	reason.MaxHold:        codes.Aborted,
-	reason.Misconfigured:  codes.Internal,
-	reason.Internal:       codes.Internal,
-
-	// Of idempotent methods.
-	reason.KeyMissing:          codes.InvalidArgument,
-	reason.KeyMalformed:        codes.InvalidArgument,
-	reason.NoPrincipal:         codes.InvalidArgument,
-	reason.ContentType:         codes.InvalidArgument,
-	reason.KeyReused:           codes.FailedPrecondition,
-	reason.InFlight:            codes.Aborted,
-	reason.OutcomeUnknown:      codes.DataLoss,
-	reason.ResponseUnavailable: codes.DataLoss,
-	reason.ResponseTooLarge:    codes.Internal,
-	reason.RolledBack:          codes.Unavailable,
-	reason.NotAcceptable:       codes.FailedPrecondition,
-	reason.KeyExpired:          codes.FailedPrecondition,
-	reason.NoRecord:            codes.Unavailable,
-}
-
 // Status is how refusals are answered by default: the status of the table in the
 // package comment with fixed text and an ErrorInfo (reason the same as in HTTP,
 // domain "interlock", the full method as metadata), and where the handler did not run and trying again makes
@@ -97,7 +55,7 @@ func Status(ctx context.Context, method string, refusal *core.Refusal) error {
 	case refusal.Retryable():
 		details = append(details, &errdetails.RetryInfo{RetryDelay: durationpb.New(refusal.RetryAfter())})
 	}
-	st, err := status.New(statuses[refusal.Reason], refusal.Reason.Text()).WithDetails(details...)
+	st, err := status.New(codes.Code(refusal.Reason.GRPC()), refusal.Reason.Text()).WithDetails(details...)
 	if err != nil {
 		return status.Error(codes.Internal, refusal.Reason.Text())
 	}

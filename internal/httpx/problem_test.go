@@ -8,8 +8,8 @@ import (
 	"testing"
 
 	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/adapter/adaptertest"
 	"github.com/interlock-go/interlock/core/reason"
-	"github.com/interlock-go/interlock/internal/frameworks"
 	"github.com/interlock-go/interlock/internal/httpx"
 )
 
@@ -25,7 +25,7 @@ func TestAReasonThatIsNotInTheTableIsAnInternalError(t *testing.T) {
 // A client of the Universal Commerce Protocol that gets 409 makes a new key: for any other
 // reason that would be a second payment.
 func TestUnderUniversalCommerce409IsForAnotherPayloadOnly(t *testing.T) {
-	for why := range frameworks.Answers {
+	for why := range adaptertest.Answers {
 		w := httptest.NewRecorder()
 		httpx.Write(w, &core.Refusal{Reason: why, Profile: reason.UniversalCommerce})
 		if (w.Code == http.StatusConflict) != (why == reason.KeyReused) {

@@ -10,8 +10,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/interlock-go/interlock/internal/adaptertest"
 	"github.com/interlock-go/interlock/internal/httpx"
+	"github.com/interlock-go/interlock/internal/testkit"
 )
 
 type (
@@ -99,7 +99,7 @@ func TestWriterKnowsWhenTheAnswerHasBegun(t *testing.T) {
 		"flush":      {func(w *httpx.Writer) { w.ForHandler().(http.Flusher).Flush() }, true},
 		"controller": {func(w *httpx.Writer) { _ = http.NewResponseController(w).Flush() }, true},
 		"flush that cannot": {func(w *httpx.Writer) {
-			w.ResponseWriter = adaptertest.Deaf{Headers: http.Header{}}
+			w.ResponseWriter = testkit.Deaf{Headers: http.Header{}}
 			if err := http.NewResponseController(w).Flush(); !errors.Is(err, http.ErrNotSupported) {
 				t.Error(err)
 			}

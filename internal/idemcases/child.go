@@ -17,13 +17,12 @@ import (
 	"testing"
 
 	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/adapter/adaptertest"
 	"github.com/interlock-go/interlock/core/idempotency"
-	"github.com/interlock-go/interlock/internal/adaptertest"
-	"github.com/interlock-go/interlock/internal/frameworks"
 )
 
 // serveAsChild serves an endpoint, sends the payment to it, and ends on a signal.
-func serveAsChild(t *testing.T, a frameworks.Framework, in string, connect func(*testing.T, string) Records) {
+func serveAsChild(t *testing.T, a adaptertest.Framework, in string, connect func(*testing.T, string) Records) {
 	var o orders
 	if err := json.Unmarshal([]byte(in), &o); err != nil {
 		t.Fatal(err)

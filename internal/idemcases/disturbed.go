@@ -3,9 +3,10 @@ package idemcases
 import (
 	"context"
 
+	"github.com/interlock-go/interlock/core/adapter/adaptertest"
 	"github.com/interlock-go/interlock/core/idempotency"
 	"github.com/interlock-go/interlock/core/reason"
-	"github.com/interlock-go/interlock/internal/adaptertest"
+	"github.com/interlock-go/interlock/internal/testkit"
 )
 
 // disturbedCases are the cases of servers that fail, and of claims that are lost.
@@ -99,7 +100,7 @@ var disturbedCases = []row{
 	}},
 	{name: "a process dies and another takes over", run: func(f *fixture) {
 		var b payments
-		g := adaptertest.NewGate()
+		g := testkit.NewGate()
 		dying := f.engine()
 		first := f.serve(dying, held(g, says(adaptertest.None, ""))).start("k")
 		f.wait("inside", g.Inside)
@@ -118,7 +119,7 @@ var disturbedCases = []row{
 	}},
 	{name: "a process dies after the effect", run: func(f *fixture) {
 		var b payments
-		g := adaptertest.NewGate()
+		g := testkit.NewGate()
 		dying := f.engine()
 		first := f.serve(dying, f.marks(held(g, says(adaptertest.None, "")))).start("k")
 		f.wait("inside", g.Inside)

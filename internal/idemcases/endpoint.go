@@ -8,9 +8,10 @@ import (
 	"sync"
 
 	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/adapter/adaptertest"
 	"github.com/interlock-go/interlock/core/idempotency"
 	"github.com/interlock-go/interlock/core/reason"
-	"github.com/interlock-go/interlock/internal/adaptertest"
+	"github.com/interlock-go/interlock/internal/testkit"
 )
 
 // endpointCases are the cases of one endpoint.
@@ -44,7 +45,7 @@ var endpointCases = []row{
 	}},
 	{name: "in flight", run: func(f *fixture) {
 		var b payments
-		g := adaptertest.NewGate()
+		g := testkit.NewGate()
 		e := f.serve(f.engine(), held(g, b.pay))
 		first := e.start("k")
 		f.wait("inside", g.Inside)
@@ -56,8 +57,8 @@ var endpointCases = []row{
 	}},
 	{name: "in flight and waited for", run: func(f *fixture) {
 		var b payments
-		g := adaptertest.NewGate()
-		e := f.serve(f.engine(idempotency.WaitReplay(adaptertest.Patience)), held(g, b.pay))
+		g := testkit.NewGate()
+		e := f.serve(f.engine(idempotency.WaitReplay(testkit.Patience)), held(g, b.pay))
 		first := e.start("k")
 		f.wait("inside", g.Inside)
 		second := e.waiter("k")
@@ -108,7 +109,7 @@ var endpointCases = []row{
 	}},
 	{name: "the client leaves", run: func(f *fixture) {
 		var b payments
-		g := adaptertest.NewGate()
+		g := testkit.NewGate()
 		engine := f.engine()
 		e := f.serve(engine, func(ctx context.Context) (adaptertest.Result, string) {
 			g.Pass() // a quarter of it
@@ -117,7 +118,7 @@ var endpointCases = []row{
 			}
 			return b.pay(ctx)
 		})
-		waiting := f.serve(engine.With(idempotency.WaitReplay(adaptertest.Patience)), b.pay)
+		waiting := f.serve(engine.With(idempotency.WaitReplay(testkit.Patience)), b.pay)
 		ctx, cancel := context.WithCancel(f.Context())
 		var wg sync.WaitGroup
 		wg.Go(func() {
@@ -163,7 +164,7 @@ var endpointCases = []row{
 		e := f.serve(engine, b.pay)
 		marking := f.serve(engine, f.marks(b.pay))
 		locking := f.serve(f.engine(idempotency.Under(core.Serialize(f.locker(), "account/{id}"))), b.pay)
-		g := adaptertest.NewGate()
+		g := testkit.NewGate()
 		slow := f.serve(engine, held(g, b.pay))
 		marking.pay("warm")
 		locking.pay("warm too")

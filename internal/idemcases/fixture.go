@@ -11,10 +11,10 @@ import (
 	"time"
 
 	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/adapter/adaptertest"
 	"github.com/interlock-go/interlock/core/idempotency"
 	"github.com/interlock-go/interlock/core/reason"
-	"github.com/interlock-go/interlock/internal/adaptertest"
-	"github.com/interlock-go/interlock/internal/frameworks"
+	"github.com/interlock-go/interlock/internal/testkit"
 )
 
 // payment is a request to an endpoint.
@@ -43,14 +43,14 @@ func refused(r reason.Reason) reply { return reply{Refusal: r} }
 // fixture is the environment of one case of one framework.
 type fixture struct {
 	*testing.T
-	frameworks.Framework
+	adaptertest.Framework
 	Records
 	store  idempotency.Store
 	ledger *ledger // nil: effects are not in the transaction of the request
 	lasts  bool    // no case kills the server
 }
 
-func newFixture(t *testing.T, a frameworks.Framework, records Records) *fixture {
+func newFixture(t *testing.T, a adaptertest.Framework, records Records) *fixture {
 	return &fixture{T: t, Framework: a, Records: records, store: records.Store(t, "interlock")}
 }
 
@@ -70,7 +70,7 @@ func (f *fixture) engine(opts ...idempotency.Option) *idempotency.Engine {
 		}
 		return who, nil
 	})
-	return adaptertest.EngineOn(f, store, append([]idempotency.Option{scope}, opts...)...)
+	return testkit.EngineOn(f, store, append([]idempotency.Option{scope}, opts...)...)
 }
 
 // locker returns a locker on the locks that go with the records.
@@ -161,7 +161,7 @@ func (e *served) send(ctx context.Context, p payment) adaptertest.Outcome {
 // table of answers.
 func (e *served) call(p payment) reply {
 	e.f.Helper()
-	patience := adaptertest.Patience
+	patience := testkit.Patience
 	if os.Getenv(childEnv) != "" {
 		patience = 10 * time.Minute // the process may be stopped before its answer
 	}
@@ -243,14 +243,14 @@ func shortened(a reply) reply {
 // eventually waits for a state that only the server knows.
 func (f *fixture) eventually(what string, try func() bool) {
 	f.Helper()
-	adaptertest.Until(f, what, try)
+	testkit.Until(f, what, try)
 }
 
 // wait bounds the wait for an event. It fails the test and goes on, since handlers
 // wait as well.
 func (f *fixture) wait(what string, event <-chan struct{}) {
 	f.Helper()
-	if err := adaptertest.Meet(context.Background(), event); err != nil {
+	if err := testkit.Meet(context.Background(), event); err != nil {
 		f.Error("never: " + what)
 	}
 }

@@ -5,8 +5,9 @@ import (
 	"fmt"
 	"sync/atomic"
 
+	"github.com/interlock-go/interlock/core/adapter/adaptertest"
 	"github.com/interlock-go/interlock/core/idempotency"
-	"github.com/interlock-go/interlock/internal/adaptertest"
+	"github.com/interlock-go/interlock/internal/testkit"
 )
 
 // handler is the handler of an endpoint.
@@ -44,7 +45,7 @@ func (f *fixture) marks(h handler) handler {
 }
 
 // held is a handler that waits at a gate.
-func held(g adaptertest.Gate, h handler) handler {
+func held(g testkit.Gate, h handler) handler {
 	return func(ctx context.Context) (adaptertest.Result, string) {
 		g.Pass()
 		return h(ctx)

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/interlock-go/interlock/core/idempotency"
-	"github.com/interlock-go/interlock/internal/adaptertest"
+	"github.com/interlock-go/interlock/internal/testkit"
 )
 
 // headerCases are the cases of headers that a handler shares with others.
@@ -177,8 +177,8 @@ func odd(f *fixture) {
 	n := 0
 	for name, h := range oddHandlers {
 		n++
-		bare, s := &site{f, adaptertest.Serve(f, h), nil}, f.site(f.engine(), h)
-		send := func(s *site, mark string) adaptertest.Answer {
+		bare, s := &site{f, testkit.Serve(f, h), nil}, f.site(f.engine(), h)
+		send := func(s *site, mark string) testkit.Answer {
 			a := s.send(http.MethodPost, path, "", key(n))
 			if got := a.Header.Get(idempotency.ResultHeader); got != mark {
 				f.Errorf("%s: %s is %q; want %q", name, idempotency.ResultHeader, got, mark)

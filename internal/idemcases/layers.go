@@ -6,10 +6,9 @@ import (
 	"fmt"
 
 	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/adapter/adaptertest"
 	"github.com/interlock-go/interlock/core/idempotency"
 	"github.com/interlock-go/interlock/core/reason"
-	"github.com/interlock-go/interlock/internal/adaptertest"
-	"github.com/interlock-go/interlock/internal/frameworks"
 )
 
 // heldLock holds the lock of account 42 until free is called.
@@ -51,7 +50,7 @@ var stackedCases = []row{
 		} {
 			var b payments
 			locker := f.locker()
-			e := f.serve(f.engine(opts...), b.pay, frameworks.Locks(core.Serialize(locker, "account/{id}", core.Wait(0)))...)
+			e := f.serve(f.engine(opts...), b.pay, adaptertest.Layer{Lock: core.Serialize(locker, "account/{id}", core.Wait(0))})
 			free := f.heldLock(locker)
 			f.want("locked, "+name, e.pay(name), refused(reason.Held))
 			if n := f.Count(f, "interlock"); n != 0 {
@@ -65,7 +64,7 @@ var stackedCases = []row{
 	}},
 	{name: "a lock as a middleware of its own that is lost leaves the outcome unknown", run: func(f *fixture) {
 		var b payments
-		e := f.serve(f.engine(), f.loses(&b), frameworks.Locks(core.Serialize(f.locker(), "account/{id}"))...)
+		e := f.serve(f.engine(), f.loses(&b), adaptertest.Layer{Lock: core.Serialize(f.locker(), "account/{id}")})
 		f.want("first", e.pay("k"), refused(reason.Lost))
 		f.want("at once again", e.pay("k"), refused(reason.InFlight))
 		if n := b.effects.Load(); n != 1 {

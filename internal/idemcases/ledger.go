@@ -8,8 +8,8 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/interlock-go/interlock/core/adapter/adaptertest"
 	"github.com/interlock-go/interlock/core/idempotency"
-	"github.com/interlock-go/interlock/internal/adaptertest"
 )
 
 // ledger holds the effects that handlers have in their transactions against the answers

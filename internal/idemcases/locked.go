@@ -4,9 +4,9 @@ import (
 	"context"
 
 	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/adapter/adaptertest"
 	"github.com/interlock-go/interlock/core/idempotency"
 	"github.com/interlock-go/interlock/core/reason"
-	"github.com/interlock-go/interlock/internal/adaptertest"
 )
 
 // lockedCases are the cases of an endpoint under a lock.

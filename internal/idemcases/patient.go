@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/interlock-go/interlock/core/idempotency/record"
-	"github.com/interlock-go/interlock/internal/adaptertest"
+	"github.com/interlock-go/interlock/internal/testkit"
 )
 
 // patient is a store on a server that answers: it waits for each reply as long as tests
@@ -35,4 +35,4 @@ func (p patient) Abandon(ctx context.Context, req record.AbandonRequest) error {
 	return p.Store.Abandon(ctx, req)
 }
 
-func inTime() time.Time { return time.Now().Add(adaptertest.Patience) }
+func inTime() time.Time { return time.Now().Add(testkit.Patience) }

@@ -16,10 +16,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/interlock-go/interlock/core/adapter/adaptertest"
 	"github.com/interlock-go/interlock/core/idempotency"
 	"github.com/interlock-go/interlock/core/reason"
-	"github.com/interlock-go/interlock/internal/adaptertest"
-	"github.com/interlock-go/interlock/internal/frameworks"
 )
 
 // childEnv makes [RunProcesses] be a process of the table. It has the orders.
@@ -85,8 +84,8 @@ func (l book) want(f *fixture, asked, made int) {
 // does nothing else there. start starts a server, and says how connect, which is
 // called in another process, finds its records. It runs over one framework of each
 // protocol.
-func RunProcesses(t *testing.T, start func(t *testing.T) (Records, string), connect func(t *testing.T, address string) Records) {
-	for _, a := range frameworks.Protocols {
+func RunProcesses(t *testing.T, over []adaptertest.Framework, start func(t *testing.T) (Records, string), connect func(t *testing.T, address string) Records) {
+	for _, a := range over {
 		t.Run(a.Label, func(t *testing.T) {
 			if in := os.Getenv(childEnv); in != "" {
 				serveAsChild(t, a, in, connect)
@@ -148,7 +147,7 @@ type processRow struct {
 	child *child
 }
 
-func processTable(a frameworks.Framework) []*processRow {
+func processTable(a adaptertest.Framework) []*processRow {
 	taken := reply{Text: "paid by generation 2"}
 	again := taken
 	again.Replayed = true

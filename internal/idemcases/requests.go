@@ -14,7 +14,7 @@ import (
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/idempotency"
 	"github.com/interlock-go/interlock/core/reason"
-	"github.com/interlock-go/interlock/internal/adaptertest"
+	"github.com/interlock-go/interlock/internal/testkit"
 )
 
 // chunked sends a body without saying how long it is.
@@ -40,7 +40,7 @@ var bodyCases = []row{
 			func(_ http.ResponseWriter, r *http.Request) { _, _, _ = r.FormFile("order"); _ = r.Body.Close() },
 		} {
 			for kind, form := range map[string]func(to, amount string) func(*http.Request){
-				"form": adaptertest.Form, "multipart": func(to, amount string) func(*http.Request) { return adaptertest.Multipart(f, to, amount) },
+				"form": testkit.Form, "multipart": func(to, amount string) func(*http.Request) { return testkit.Multipart(f, to, amount) },
 			} {
 				s := f.behind(parse, f.engine(), paid)
 				key := key(kind, i)
@@ -78,10 +78,10 @@ var bodyCases = []row{
 			"parts":  func(r *http.Request) { _, _ = r.MultipartReader(); _, _ = io.Copy(io.Discard, r.Body) },
 			"some":   func(r *http.Request) { _, _ = io.ReadFull(r.Body, make([]byte, 4)) },
 		} {
-			logged := adaptertest.LogTo(f)
+			logged := testkit.LogTo(f)
 			s := f.behind(func(_ http.ResponseWriter, r *http.Request) { read(r) }, f.engine(), paid)
-			s.send(http.MethodPost, path, "", adaptertest.Multipart(f, "alice", "5")).WantProblem(f, 500, string(reason.Misconfigured), "")
-			s.send(http.MethodPost, path, "", adaptertest.Multipart(f, "alice", "5"), chunked).
+			s.send(http.MethodPost, path, "", testkit.Multipart(f, "alice", "5")).WantProblem(f, 500, string(reason.Misconfigured), "")
+			s.send(http.MethodPost, path, "", testkit.Multipart(f, "alice", "5"), chunked).
 				WantProblem(f, 500, string(reason.Misconfigured), "")
 			if n := s.Runs() + int64(f.Count(f, "interlock")); n != 0 {
 				f.Errorf("%s: %d runs and records", what, n)
@@ -114,7 +114,7 @@ var bodyCases = []row{
 			if what == "broken" {
 				_ = conn.(*net.TCPConn).CloseWrite()
 			}
-			_ = conn.SetReadDeadline(time.Now().Add(adaptertest.Patience))
+			_ = conn.SetReadDeadline(time.Now().Add(testkit.Patience))
 			answer, _ := io.ReadAll(conn)
 			_ = conn.Close()
 			if !strings.HasPrefix(string(answer), fmt.Sprint("HTTP/1.1 ", want.status)) ||
@@ -182,17 +182,17 @@ var selectCases = []row{
 			return nil
 		})
 		s := f.site(f.engine(parts), func(w http.ResponseWriter, _ *http.Request) { text(w, "a") })
-		s.send(http.MethodPost, path+"?signature=1", "Body", adaptertest.WithHeader("Api-Version", "1")).Want(f, 200, "a")
-		s.send(http.MethodPost, path+"?signature=2", "body", adaptertest.WithHeader("Api-Version", "1"), onHost("b.example")).Want(f, 200, "a")
-		for _, other := range []adaptertest.Answer{
-			s.send(http.MethodPost, path, "body", adaptertest.WithHeader("Api-Version", "2")),
+		s.send(http.MethodPost, path+"?signature=1", "Body", testkit.WithHeader("Api-Version", "1")).Want(f, 200, "a")
+		s.send(http.MethodPost, path+"?signature=2", "body", testkit.WithHeader("Api-Version", "1"), onHost("b.example")).Want(f, 200, "a")
+		for _, other := range []testkit.Answer{
+			s.send(http.MethodPost, path, "body", testkit.WithHeader("Api-Version", "2")),
 			s.send(http.MethodPost, path, "body"),
-			s.send(http.MethodPost, path, "other", adaptertest.WithHeader("Api-Version", "1")),
+			s.send(http.MethodPost, path, "other", testkit.WithHeader("Api-Version", "1")),
 		} {
 			other.WantProblem(f, 422, string(reason.KeyReused), "")
 		}
-		s.send(http.MethodPost, path, "body", adaptertest.WithHeader("Api-Version", "bad")).WantProblem(f, 400, string(reason.BadKey), "")
-		s.send(http.MethodPost, path, "body", adaptertest.WithHeader("Api-Version", "broken")).WantProblem(f, 500, string(reason.Internal), "")
+		s.send(http.MethodPost, path, "body", testkit.WithHeader("Api-Version", "bad")).WantProblem(f, 400, string(reason.BadKey), "")
+		s.send(http.MethodPost, path, "body", testkit.WithHeader("Api-Version", "broken")).WantProblem(f, 500, string(reason.Internal), "")
 		if n := s.Runs(); n != 1 {
 			f.Errorf("%d runs", n)
 		}

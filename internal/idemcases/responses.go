@@ -11,7 +11,7 @@ import (
 	"github.com/interlock-go/interlock/core/idempotency"
 	"github.com/interlock-go/interlock/core/idempotency/endpoint"
 	"github.com/interlock-go/interlock/core/reason"
-	"github.com/interlock-go/interlock/internal/adaptertest"
+	"github.com/interlock-go/interlock/internal/testkit"
 )
 
 // responseCases are the cases of answers of HTTP and their replays.
@@ -67,14 +67,14 @@ var responseCases = []row{
 		if err != nil {
 			f.Error(err)
 		}
-		last := adaptertest.Do(f, s.srv, http.MethodPost, path, adaptertest.WithHeader(idempotency.KeyHeader, "k"),
-			adaptertest.WithHeader("Authorization", "alice"), adaptertest.WithBody("", ""))
+		last := testkit.Do(f, s.srv, http.MethodPost, path, testkit.WithHeader(idempotency.KeyHeader, "k"),
+			testkit.WithHeader("Authorization", "alice"), testkit.WithBody("", ""))
 		if last.Want(f, http.StatusCreated, "paid"); last.Header.Get("X-Paid") != "1" || last.Header.Get(idempotency.InterimHeader) != "" {
 			f.Errorf("the final answer has the header %v", last.Header)
 		}
 	}},
 	{name: "nothing leaves before it is stored", http: true, run: func(f *fixture) {
-		g, engine := adaptertest.NewGate(), f.engine()
+		g, engine := testkit.NewGate(), f.engine()
 		s := f.site(engine, func(w http.ResponseWriter, _ *http.Request) {
 			w.WriteHeader(http.StatusCreated)
 			text(w, strings.Repeat("x", 8<<10)) // more than net/http keeps
@@ -232,7 +232,7 @@ var responseCases = []row{
 	}},
 	{name: "deadlines reach the connection", http: true, run: func(f *fixture) {
 		s := f.site(f.engine(), func(w http.ResponseWriter, _ *http.Request) {
-			if err := http.NewResponseController(w).SetWriteDeadline(time.Now().Add(adaptertest.Patience)); err != nil {
+			if err := http.NewResponseController(w).SetWriteDeadline(time.Now().Add(testkit.Patience)); err != nil {
 				f.Error(err)
 			}
 			text(w, "a")

@@ -5,7 +5,8 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/interlock-go/interlock/internal/frameworks"
+	"github.com/interlock-go/interlock/core/adapter/adaptertest"
+	"github.com/interlock-go/interlock/internal/testkit"
 )
 
 // row is a case.
@@ -36,7 +37,7 @@ func table() []row {
 
 // Run runs the cases over frameworks. Each case runs in parallel with others, with its own
 // records from open. The effects of handlers are outside of the records.
-func Run(t *testing.T, over []frameworks.Framework, open func(*testing.T) Records) {
+func Run(t *testing.T, over []adaptertest.Framework, open func(*testing.T) Records) {
 	each(t, over, inside, func(c row) Server {
 		if c.logs {
 			return Shared
@@ -55,18 +56,18 @@ const (
 	Own                  // the case kills it
 )
 
-// RunOn runs the cases on a server, over one framework of each protocol, and over net/http
+// RunOn runs the cases on a server, over one framework of each protocol, and over the first
 // only if they kill the server. The effects of handlers are outside of the records, which
 // open opens.
-func RunOn(t *testing.T, open func(*testing.T, Server) Records) {
-	each(t, frameworks.Protocols, inside, onServer, func(t *testing.T, s Server) (Records, *ledger) { return open(t, s), nil })
+func RunOn(t *testing.T, over []adaptertest.Framework, open func(*testing.T, Server) Records) {
+	each(t, over, inside, onServer, func(t *testing.T, s Server) (Records, *ledger) { return open(t, s), nil })
 }
 
 // RunInTransactions runs the cases as [RunOn] does, but each handler begins with an effect
 // in the transaction of its request. At the end of a case the effects have to agree with
 // the answers to clients.
-func RunInTransactions(t *testing.T, open func(*testing.T, Server) Transactions) {
-	each(t, frameworks.Protocols, outside, onServer, func(t *testing.T, s Server) (Records, *ledger) {
+func RunInTransactions(t *testing.T, over []adaptertest.Framework, open func(*testing.T, Server) Transactions) {
+	each(t, over, outside, onServer, func(t *testing.T, s Server) (Records, *ledger) {
 		tx := open(t, s)
 		return tx, &ledger{Transactions: tx, told: make(map[told]bool)}
 	})
@@ -85,10 +86,17 @@ func onServer(c row) Server {
 
 // each runs all cases over frameworks, but not the cases with effects in a place that is not
 // there. A case that shares its server runs alone, and before the others.
-func each(t *testing.T, over []frameworks.Framework, not where, server func(row) Server, open func(*testing.T, Server) (Records, *ledger)) {
+func each(t *testing.T, over []adaptertest.Framework, not where, server func(row) Server, open func(*testing.T, Server) (Records, *ledger)) {
 	old := slog.Default()
 	slog.SetDefault(slog.New(slog.DiscardHandler)) // many cases are mistakes on purpose
 	t.Cleanup(func() { slog.SetDefault(old) })
+	var names []string
+	for _, c := range table() {
+		names = append(names, c.name)
+	}
+	for _, a := range over {
+		testkit.Declared(t, a.Label, a.CannotIdempotent, names)
+	}
 	for _, c := range table() {
 		if c.where == not {
 			continue
@@ -101,6 +109,7 @@ func each(t *testing.T, over []frameworks.Framework, not where, server func(row)
 				continue
 			}
 			t.Run(c.name+"/"+a.Label, func(t *testing.T) {
+				testkit.Row(t, c.name, "Framework.CannotIdempotent", a.CannotIdempotent)
 				s := server(c)
 				if s != Shared {
 					t.Parallel()

@@ -9,8 +9,9 @@ import (
 	"net/http/httptest"
 	"slices"
 
+	"github.com/interlock-go/interlock/core/adapter/adaptertest"
 	"github.com/interlock-go/interlock/core/idempotency"
-	"github.com/interlock-go/interlock/internal/adaptertest"
+	"github.com/interlock-go/interlock/internal/testkit"
 )
 
 // site is an endpoint for cases that see the whole of requests and responses.
@@ -47,11 +48,11 @@ func (f *fixture) behind(front http.HandlerFunc, e *idempotency.Engine, h http.H
 }
 
 // send sends a request with the key k, if change does not say otherwise.
-func (s *site) send(method, path, body string, change ...func(*http.Request)) adaptertest.Answer {
+func (s *site) send(method, path, body string, change ...func(*http.Request)) testkit.Answer {
 	s.f.Helper()
 	var key string
-	a := adaptertest.Do(s.f, s.srv, method, path, append(append([]func(*http.Request){
-		adaptertest.WithHeader(idempotency.KeyHeader, "k"), adaptertest.WithHeader("Authorization", "alice"), adaptertest.WithBody("", body),
+	a := testkit.Do(s.f, s.srv, method, path, append(append([]func(*http.Request){
+		testkit.WithHeader(idempotency.KeyHeader, "k"), testkit.WithHeader("Authorization", "alice"), testkit.WithBody("", body),
 	}, change...), func(r *http.Request) { key = r.Header.Get(idempotency.KeyHeader) })...)
 	if a.Header.Get("Content-Type") != "application/problem+json" {
 		s.f.ledger.tell(key, "", keptStatus(a.Status, key))
@@ -61,16 +62,16 @@ func (s *site) send(method, path, body string, change ...func(*http.Request)) ad
 
 // key gives a request another key.
 func key(of ...any) func(*http.Request) {
-	return adaptertest.WithHeader("Idempotency-Key", fmt.Sprint(of...))
+	return testkit.WithHeader("Idempotency-Key", fmt.Sprint(of...))
 }
 
 const path = "/accounts/42/payments"
 
-func (s *site) post() adaptertest.Answer { s.f.Helper(); return s.send(http.MethodPost, path, "") }
+func (s *site) post() testkit.Answer { s.f.Helper(); return s.send(http.MethodPost, path, "") }
 
 // twice sends the same request twice, holds status, body and trailers of the
 // replay against the first, and returns both. Of the handler there is one run.
-func (s *site) twice(status int, body string) (first, second adaptertest.Answer) {
+func (s *site) twice(status int, body string) (first, second testkit.Answer) {
 	s.f.Helper()
 	first, second = s.post(), s.post()
 	first.Want(s.f, status, body)

@@ -22,7 +22,7 @@ import (
 	"github.com/interlock-go/interlock/core/idempotency"
 	"github.com/interlock-go/interlock/echolock"
 	"github.com/interlock-go/interlock/httplock"
-	"github.com/interlock-go/interlock/internal/adaptertest"
+	"github.com/interlock-go/interlock/internal/testkit"
 )
 
 var errDeclined = errors.New("the card was declined")
@@ -48,9 +48,9 @@ func post(t *testing.T, h http.Handler, path string) answer {
 // the answer. The client's retry gets 200, as if the payment had been made.
 func TestEchosBridgeStoresAnEmptySuccessForAHandlerThatFailed(t *testing.T) {
 	failed := func(echo.Context) error { return echo.NewHTTPError(http.StatusForbidden, errDeclined.Error()) }
-	logged := adaptertest.LogTo(t)
+	logged := testkit.LogTo(t)
 	e := echo.New()
-	engine := adaptertest.Engine(t)
+	engine := testkit.Engine(t)
 	e.POST("/payments", failed, echo.WrapMiddleware(httplock.Idempotent(engine)))
 	for i := range 2 {
 		if got, want := post(t, e, "/payments"), (answer{http.StatusOK, "", i > 0}); got != want {
@@ -61,7 +61,7 @@ func TestEchosBridgeStoresAnEmptySuccessForAHandlerThatFailed(t *testing.T) {
 		t.Errorf("logged: %q", text)
 	}
 	// The adapter writes the answer to the error inside the middleware, which stores it.
-	e, engine = echo.New(), adaptertest.Engine(t)
+	e, engine = echo.New(), testkit.Engine(t)
 	e.POST("/payments", failed, echolock.Idempotent(engine))
 	for i := range 2 {
 		got := post(t, e, "/payments")
@@ -74,7 +74,7 @@ func TestEchosBridgeStoresAnEmptySuccessForAHandlerThatFailed(t *testing.T) {
 // HTTPMiddleware of fiber notes that the middleware has called its handler, and runs the
 // next handler when the middleware has returned.
 func TestFibersBridgeRunsTheHandlerWithoutItsLock(t *testing.T) {
-	locker := adaptertest.Locker(t)
+	locker := testkit.Locker(t)
 	debit := core.Serialize(locker, "account/{header.X-Account}")
 	held := -1
 	count := func(fiber.Ctx) error { held = len(locker.Held()); return nil }
@@ -124,7 +124,7 @@ func TestHumaRunsItsHandlerUnderTheLockAndStoresItsErrors(t *testing.T) {
 	type account struct {
 		ID int `path:"id"`
 	}
-	locker, engine := adaptertest.Locker(t), adaptertest.Engine(t)
+	locker, engine := testkit.Locker(t), testkit.Engine(t)
 	debit := core.Serialize(locker, "account/{id:int}")
 	mux := http.NewServeMux()
 	api := humago.New(mux, huma.DefaultConfig("Bank", "1"))
@@ -154,7 +154,7 @@ func TestHumaRunsItsHandlerUnderTheLockAndStoresItsErrors(t *testing.T) {
 }
 
 func TestTheRulesOfAChiSubRouterTakeTheParametersInFrontOfIt(t *testing.T) {
-	locker := adaptertest.Locker(t)
+	locker := testkit.Locker(t)
 	tenant := httplock.Guard(core.Share(locker, "tenant/{tenant}"), httplock.RawParams())
 	account := httplock.Guard(core.Serialize(locker, "tenant/{tenant}/account/{id:int}"), httplock.RawParams())
 	keys := func(w http.ResponseWriter, _ *http.Request) {

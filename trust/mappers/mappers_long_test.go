@@ -16,7 +16,7 @@ import (
 	"github.com/interlock-go/interlock/core/idempotency"
 	"github.com/interlock-go/interlock/core/pgstore"
 	"github.com/interlock-go/interlock/httplock"
-	"github.com/interlock-go/interlock/internal/adaptertest"
+	"github.com/interlock-go/interlock/internal/testkit"
 	"github.com/interlock-go/interlock/trust/internal/pgtest"
 )
 
@@ -88,7 +88,7 @@ func TestRowsOfMappersAreCommittedWithTheAnswer(t *testing.T) {
 	} {
 		for _, fails := range []bool{false, true} {
 			id++
-			engine := adaptertest.EngineOn(t, store, idempotency.Transactional(), idempotency.Global(), idempotency.Name(name))
+			engine := testkit.EngineOn(t, store, idempotency.Transactional(), idempotency.Global(), idempotency.Name(name))
 			runs := 0
 			h := httplock.Idempotent(engine)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				runs++

@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/interlock-go/interlock/core"
-	"github.com/interlock-go/interlock/internal/conformance"
+	"github.com/interlock-go/interlock/core/adapter/adaptertest"
 	"github.com/interlock-go/interlock/internal/frameworks"
 )
 
@@ -17,7 +17,7 @@ import (
 // processes meet at the server alone.
 func TestOneRuleExcludesAcrossProtocolsOnPostgreSQL(t *testing.T) {
 	_, dsn := tables(t)
-	conformance.RunAcross(t, frameworks.Protocols, func(tb testing.TB) core.Store { return newStore(tb, connect(tb, dsn)) })
+	adaptertest.RunAcross(t, func(tb testing.TB) core.Store { return newStore(tb, connect(tb, dsn)) }, frameworks.Protocols...)
 }
 
 // row is the row of a key's lock on the server.

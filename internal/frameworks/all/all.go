@@ -10,23 +10,23 @@ import (
 	"github.com/labstack/echo/v4"
 	echov5 "github.com/labstack/echo/v5"
 
+	"github.com/interlock-go/interlock/core/adapter/adaptertest"
 	"github.com/interlock-go/interlock/echolock"
 	echolockv5 "github.com/interlock-go/interlock/echolock/v5"
 	"github.com/interlock-go/interlock/ginlock"
-	"github.com/interlock-go/interlock/internal/adaptertest"
 	"github.com/interlock-go/interlock/internal/frameworks"
 )
 
 // Frameworks are the frameworks.
-var Frameworks = []frameworks.Framework{
+var Frameworks = []adaptertest.Framework{
 	frameworks.HTTP, onHTTP("gin", "*gin.Context", startGin), onHTTP("echo", "*echo.context", startEcho),
 	onHTTP("echo v5", "*echo.Context", startEchoV5),
 	frameworks.GRPC, frameworks.GRPCStream,
 }
 
 // onHTTP is a framework on net/http.
-func onHTTP(label, native string, start func(testing.TB, *adaptertest.Service) adaptertest.Client) frameworks.Framework {
-	return frameworks.Framework{
+func onHTTP(label, native string, start func(testing.TB, *adaptertest.Service) adaptertest.Client) adaptertest.Framework {
+	return adaptertest.Framework{
 		Label: label, Native: native, Start: start,
 		HTTP: true, Parts: true, Idempotent: true, Colons: true, Sets: true,
 	}
