@@ -342,6 +342,9 @@ func TestAServiceInBetweenPassesTheLocksOfItsCallerOn(t *testing.T) {
 			_, err := send(ctx, client(last), debit, "id", "42")
 			return outcome(err).Reason, nil
 		}, func(ctx context.Context, _ connect.Spec, s connect.ServerStream) error {
+			if err := s.Receive(message("Request")); err != nil { // else the client may send to a stream that has ended
+				return err
+			}
 			return s.Send(message("Reply", "text", outcome(talk(ctx, last)).Reason))
 		}, chain...))
 		if text, err := send(lease.Context(), client(srv), get, "id", "42"); text != string(reason.HeldByCaller) {

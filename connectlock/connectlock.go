@@ -7,7 +7,6 @@ import (
 	"connectrpc.com/connect/v2"
 	"google.golang.org/grpc"
 
-	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/grpclock"
 	"github.com/interlock-go/interlock/internal/grpcx"
 )
@@ -56,7 +55,7 @@ func (p *Protection) Interceptor() connect.ServerInterceptor {
 			idempotent := p.methods[spec.Procedure] != nil
 			switch {
 			case !idempotent && p.rules[spec.Procedure] == nil:
-				return c.pass(ctx, next)
+				return c.pass(next)
 			case idempotent && spec.StreamType != connect.StreamTypeUnary:
 				return errStream // its proto is not linked in, and Validate was not called
 			case idempotent:
@@ -85,9 +84,9 @@ var errStream = connect.NewError(connect.CodeInternal, "The method is a stream, 
 
 // pass runs a method that the interceptor does not guard. The error that the handler hands
 // on from another server's guard loses its retry hint: this handler has run.
-func (c *call) pass(ctx context.Context, next connect.ServerFunc) error {
-	ctx = core.WithHeld(ctx, c.info.RequestHeader().Values(core.HeldHeader)...)
-	return outward(grpcx.HandedOn(c.ctx, inward(next(ctx, c.spec, c.stream))))
+func (c *call) pass(next connect.ServerFunc) error {
+	ctx := grpcx.WithHeld(c.ctx)
+	return outward(grpcx.HandedOn(ctx, c.spec.Procedure, inward(next(ctx, c.spec, c.stream))))
 }
 
 // unary runs a unary method in an interceptor of gRPC's. The interceptor is given the

@@ -58,6 +58,9 @@ func withHeld(ctx context.Context, field []string) (context.Context, callers) {
 	if held == nil {
 		return ctx, nil
 	}
+	if carrier.Value(ctx, carrier.Stuck) == nil {
+		ctx = context.WithValue(ctx, carrier.Stuck, new(atomic.Bool))
+	}
 	return context.WithValue(ctx, callersKey{}, held), held
 }
 

@@ -63,7 +63,7 @@ func Idempotent(engine *idempotency.Engine, opts ...Option) echo.MiddlewareFunc 
 			var tracked *httpx.Writer
 			verdict := engine.Do(r.Context(), call, endpoint.Handler{
 				Run: func(ctx context.Context, attempt endpoint.Attempt) (endpoint.Response, bool) {
-					captured = capture.New(res, attempt)
+					captured = capture.New(ctx, res, attempt)
 					// The handler gets its own response. The outer one is not committed until
 					// something is sent; after a panic nothing was.
 					own := echo.NewResponse(captured, ec.Echo())

@@ -48,7 +48,7 @@ func Idempotent(engine *idempotency.Engine, opts ...Option) gin.HandlerFunc {
 		var tracked *tracker
 		verdict := engine.Do(r.Context(), call, endpoint.Handler{
 			Run: func(ctx context.Context, attempt endpoint.Attempt) (endpoint.Response, bool) {
-				captured = &writer{Writer: capture.New(w, attempt), c: c, noted: w.Status()}
+				captured = &writer{Writer: capture.New(ctx, w, attempt), c: c, noted: w.Status()}
 				c.Writer = captured
 				defer func() { c.Writer = w }()
 				errs := len(c.Errors)

@@ -29,6 +29,7 @@ func (w *tracker) Header() http.Header { return w.original.Note(w.ResponseWriter
 func (w *tracker) begin() bool {
 	if !w.Written() && !w.refused {
 		w.refused = !adapter.BeginAnswer(w.ctx, w.Status() < http.StatusBadRequest)
+		httpx.MarkStuck(w.ctx, w.ResponseWriter.Header(), w.Status())
 	}
 	return !w.refused
 }

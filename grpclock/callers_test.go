@@ -2,6 +2,7 @@ package grpclock_test
 
 import (
 	"context"
+	"errors"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -12,6 +13,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/idempotency"
 	"github.com/interlock-go/interlock/core/memstore"
 	"github.com/interlock-go/interlock/core/reason"
 	"github.com/interlock-go/interlock/grpclock"
@@ -98,6 +100,32 @@ func TestAServiceInBetweenPassesTheLocksOfItsCallerOn(t *testing.T) {
 				t.Errorf("%s, %s: %v, reason %q; want %q", name, kind, err, why, reason.HeldByCaller)
 			}
 		}
+	}
+}
+
+// A service in between gives the refusal an own code, which clients repeat otherwise.
+func TestACallIsNotRepeatedWhereAServiceFurtherInWantsTheLockOfItsCaller(t *testing.T) {
+	store := memstore.New()
+	gateway, ledger := testkit.LockerOn(t, store), testkit.LockerOn(t, store)
+	clients := grpc.WithChainUnaryInterceptor(
+		grpclock.UnaryClientIdempotencyKey(testpb.Bank_Get_FullMethodName), grpclock.UnaryClientRetry(grpclock.RetryUnanswered()),
+	)
+	last := testpb.NewBankClient(dial(t, start(t, never(t), grpclock.Protect(annotated(t, ledger), nil).ServerOptions()...), clients))
+	var sent atomic.Int32
+	between := bank{call: func(ctx context.Context, _ string) (string, error) {
+		sent.Add(1)
+		_, err := last.Debit(ctx, &testpb.Request{Id: "1"})
+		return "", status.Errorf(codes.Unavailable, "the ledger does not answer: %v", err)
+	}}
+	lease, err := gateway.Lock(t.Context(), "account/1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = lease.Release(t.Context()) }()
+	client := testpb.NewBankClient(dial(t, start(t, between, grpclock.Protect(nil, nil).ServerOptions()...), clients))
+	_, err = client.Get(lease.Context(), &testpb.Request{Id: "1"})
+	if !errors.Is(err, core.ErrHeldByCaller) || !errors.Is(err, idempotency.ErrOutcomeUnknown) || status.Code(err) != codes.Unavailable || sent.Load() != 1 {
+		t.Errorf("%v after %d tries; want an unknown outcome held by the caller, with the code of the service, after one try", err, sent.Load())
 	}
 }
 

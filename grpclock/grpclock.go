@@ -24,10 +24,11 @@ func serialize(rules Rules, opts ...Option) grpc.UnaryServerInterceptor {
 	o := newOptions(opts)
 	methods := newMethods(rules)
 	return func(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (reply any, err error) {
+		ctx = grpcx.WithHeld(ctx)
 		m := methods[fullMethod(info.FullMethod)]
 		if m == nil {
-			reply, err = handler(grpcx.WithHeld(ctx), req)
-			return reply, grpcx.HandedOn(ctx, err)
+			reply, err = handler(ctx, req)
+			return reply, grpcx.HandedOn(ctx, fullMethod(info.FullMethod), err)
 		}
 		q := &grpcx.Request{Method: m, Ctx: ctx, Msg: req}
 		refusal := m.Guard.Do(ctx, q, func(ctx context.Context) bool {
@@ -37,7 +38,7 @@ func serialize(rules Rules, opts ...Option) grpc.UnaryServerInterceptor {
 		if refusal != nil {
 			return nil, o.refuse(ctx, m.Name, refusal)
 		}
-		return reply, grpcx.HandedOn(ctx, err)
+		return reply, grpcx.HandedOn(ctx, m.Name, err)
 	}
 }
 
@@ -46,10 +47,10 @@ func serializeStreams(rules Rules, opts ...Option) grpc.StreamServerInterceptor 
 	o := newOptions(opts)
 	methods := newMethods(rules)
 	return func(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) (err error) {
-		ctx := ss.Context()
+		ctx := grpcx.WithHeld(ss.Context())
 		m := methods[fullMethod(info.FullMethod)]
 		if m == nil {
-			return grpcx.HandedOn(ctx, handler(srv, grpcx.Passing{ServerStream: ss, Ctx: grpcx.WithHeld(ctx)}))
+			return grpcx.HandedOn(ctx, fullMethod(info.FullMethod), handler(srv, grpcx.Passing{ServerStream: ss, Ctx: ctx}))
 		}
 		s := &grpcx.Stream{ServerStream: ss, Wait: o.firstMessage}
 		refusal := m.Guard.Do(ctx, &grpcx.Request{Method: m, Ctx: ctx, Stream: s}, func(ctx context.Context) bool {
@@ -60,7 +61,7 @@ func serializeStreams(rules Rules, opts ...Option) grpc.StreamServerInterceptor 
 		if refusal != nil {
 			return o.refuse(ctx, m.Name, refusal)
 		}
-		return grpcx.HandedOn(ctx, err)
+		return grpcx.HandedOn(ctx, m.Name, err)
 	}
 }
 

@@ -49,7 +49,7 @@ func idempotentOnce(methods Methods, opts ...Option) grpc.UnaryServerInterceptor
 		m := known[fullMethod(info.FullMethod)]
 		if m == nil {
 			reply, err = handler(ctx, req)
-			return reply, grpcx.HandedOn(ctx, err)
+			return reply, grpcx.HandedOn(ctx, fullMethod(info.FullMethod), err)
 		}
 		var sent *recorder
 		verdict := m.engine.Do(ctx, &call{grpcx.Request{Method: m.Method, Ctx: ctx, Msg: req}}, endpoint.Handler{
@@ -57,12 +57,12 @@ func idempotentOnce(methods Methods, opts ...Option) grpc.UnaryServerInterceptor
 				sent = &recorder{method: m.Name}
 				ctx = grpc.NewContextWithServerTransportStream(ctx, sent)
 				reply, err = handler(ctx, req)
-				err = grpcx.HandedOn(ctx, err)
+				err = grpcx.HandedOn(ctx, m.Name, err)
 				return sent.answer(attempt, reply, err), err == nil
 			},
 			Pass: func(ctx context.Context) bool {
 				reply, err = handler(ctx, req)
-				err = grpcx.HandedOn(ctx, err)
+				err = grpcx.HandedOn(ctx, m.Name, err)
 				return err == nil && adapter.BeginAnswer(ctx, true)
 			},
 		})

@@ -1,6 +1,8 @@
 package httplock_test
 
 import (
+	"context"
+	"errors"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -10,7 +12,9 @@ import (
 	"time"
 
 	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/idempotency"
 	"github.com/interlock-go/interlock/core/memstore"
+	"github.com/interlock-go/interlock/core/reason"
 	"github.com/interlock-go/interlock/httplock"
 	"github.com/interlock-go/interlock/internal/testkit"
 )
@@ -24,7 +28,7 @@ type toHandler struct {
 func (h *toHandler) RoundTrip(r *http.Request) (*http.Response, error) {
 	h.sent++
 	w := httptest.NewRecorder()
-	h.handler.ServeHTTP(w, r)
+	h.handler.ServeHTTP(w, r.WithContext(context.Background())) // as over a network
 	return w.Result(), nil
 }
 
@@ -79,6 +83,61 @@ func TestACallForALockOfItsCallerIsRefusedAtOnce(t *testing.T) {
 				}
 				if r.Header.Get(core.HeldHeader) != "" {
 					t.Error("the request of the caller was changed")
+				}
+			})
+		})
+	}
+}
+
+// A service in between answers 502 to a refusal that its own caller causes. Each further try of the first service would
+// hold its lock for longer, and end the same.
+func TestARequestIsNotRepeatedWhereAServiceFurtherInWantsTheLockOfItsCaller(t *testing.T) {
+	layers := map[string]func(*testing.T) func(http.Handler) http.Handler{
+		"relays": func(*testing.T) func(http.Handler) http.Handler { return httplock.Guard(core.Relay()) },
+		"is idempotent": func(t *testing.T) func(http.Handler) http.Handler {
+			return httplock.Idempotent(testkit.Engine(t))
+		},
+	}
+	for name, layer := range layers {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				testkit.LogTo(t)
+				store := memstore.New()
+				gateway, ledger := testkit.LockerOn(t, store), testkit.LockerOn(t, store)
+				mux := http.NewServeMux()
+				mux.Handle("/accounts/{id}", httplock.Guard(core.Serialize(ledger, "account/{id}"))(http.NotFoundHandler()))
+				between := http.NewServeMux()
+				between.Handle("/pay", layer(t)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					out, err := http.NewRequestWithContext(r.Context(), http.MethodPost, "http://ledger/accounts/42", nil)
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					res, err := (&httplock.Transport{Base: &toHandler{handler: mux}}).RoundTrip(out)
+					if err == nil {
+						_ = res.Body.Close()
+					}
+					http.Error(w, "the ledger does not answer", http.StatusBadGateway)
+				})))
+				to := &toHandler{handler: between}
+				lease, err := gateway.Lock(t.Context(), "account/42")
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer func() { _ = lease.Release(t.Context()) }()
+				r, err := http.NewRequestWithContext(lease.Context(), http.MethodPost, "http://payments/pay", nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				begin := time.Now()
+				res, err := (&httplock.Transport{Base: to}).RoundTrip(r)
+				if err == nil {
+					_ = res.Body.Close()
+				}
+				var failure *idempotency.RequestError
+				if !errors.As(err, &failure) || failure.Reason != reason.HeldByCaller || !errors.Is(err, core.ErrHeldByCaller) ||
+					!errors.Is(err, idempotency.ErrOutcomeUnknown) || to.sent != 1 || time.Since(begin) > time.Second {
+					t.Errorf("%v, %v after %d tries and %v; want an unknown outcome held by the caller, after one try", res, err, to.sent, time.Since(begin))
 				}
 			})
 		})

@@ -38,7 +38,7 @@ func Idempotent(engine *idempotency.Engine, opts ...Option) func(http.Handler) h
 			var tracked *httpx.Writer
 			verdict := engine.Do(r.Context(), call, endpoint.Handler{
 				Run: func(ctx context.Context, attempt endpoint.Attempt) (endpoint.Response, bool) {
-					captured = capture.New(w, attempt)
+					captured = capture.New(ctx, w, attempt)
 					captured.Run(func() { serve(ctx, next, captured, r) })
 					if !captured.Answered() {
 						attempt.Unwritten()

@@ -34,7 +34,8 @@ import (
 // # Tries
 //
 // A request that is sent under a lock says so ([core.HeldHeader]). A server that needs a lock
-// which the caller holds refuses it at once, with status 409. While the caller holds a lock, a
+// which the caller holds refuses it at once, with status 409. A service in between that fails for it marks
+// its answer, and the request is not sent again. While the caller holds a lock, a
 // request is not sent again after 423 and 429 (RetryHeld).
 //
 // A request is sent again after an error of the connection, after status 409 if a request
@@ -136,7 +137,11 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 			}
 			return nil, notSent(err)
 		}
-		return t.base().RoundTrip(told)
+		res, err := t.base().RoundTrip(told)
+		if err == nil {
+			noteStuck(r.Context(), t.meaning(res))
+		}
+		return res, err
 	}
 	s := sending{Transport: t, patience: asked.NewPatience(t.Tries)}
 	err := s.prepare(r)

@@ -1,11 +1,13 @@
 package httplock
 
 import (
+	"context"
 	mathrand "math/rand/v2"
 	"net/http"
 	"strconv"
 	"time"
 
+	"github.com/interlock-go/interlock/core/adapter"
 	"github.com/interlock-go/interlock/core/idempotency"
 	"github.com/interlock-go/interlock/core/reason"
 	"github.com/interlock-go/interlock/internal/asked"
@@ -47,6 +49,13 @@ func (t *Transport) meaning(res *http.Response) asked.Answer {
 		a.Kind = asked.Stored
 	}
 	return a
+}
+
+// noteStuck notes for the request of a handler that its own callers keep its call from a lock.
+func noteStuck(ctx context.Context, a asked.Answer) {
+	if a.Reason == reason.HeldByCaller {
+		adapter.NoteStuck(ctx)
+	}
 }
 
 // isReplay reports whether a response is marked as a stored one. Behind a grpc-gateway the field

@@ -65,6 +65,7 @@ func (s *sending) send() (*http.Response, error) {
 			return nil, s.failed(nil, err)
 		}
 		step, pause, ok := s.known.After(a), time.Duration(0), false
+		noteStuck(s.request.Context(), a)
 		if s.patience.Left(a) && step.Again && !s.inTheWay() && s.request.Context().Err() == nil {
 			pause, ok = s.pause(res)
 		}

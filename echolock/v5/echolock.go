@@ -91,6 +91,9 @@ func (c Config) ToMiddleware() (echo.MiddlewareFunc, error) {
 				return tracked.Answered
 			})
 			if refusal == nil {
+				if err != nil && !tracked.Answered {
+					tracked.MarkStuck(statusOf(err)) // echo renders it outside
+				}
 				return err
 			}
 			tracked.Restore()
@@ -138,6 +141,15 @@ func track(ctx context.Context, ec *echo.Context, next echo.HandlerFunc) (*httpx
 		}
 	}()
 	return tracked, httpx.Serve(ctx, ec, next)
+}
+
+// statusOf returns the status that echo gives an error.
+func statusOf(err error) int {
+	var known echo.HTTPStatusCoder
+	if errors.As(err, &known) {
+		return known.StatusCode()
+	}
+	return http.StatusInternalServerError
 }
 
 // refuse answers with a refusal in place of the handler, which may have returned

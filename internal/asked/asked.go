@@ -177,7 +177,7 @@ func (r *Request) refused(a Answer) Step {
 	}
 	r.lost = r.lost || a.Ran || a.Reason == reason.InFlight
 	passes := (&core.Refusal{Reason: a.Reason}).Retryable() || a.Reason == reason.Deadline
-	return r.step(passes || a.Ran, a)
+	return r.step(passes || a.Ran && a.Reason != reason.HeldByCaller, a)
 }
 
 // step is the step after an answer that does not settle the request.

@@ -11,6 +11,7 @@ package capture
 
 import (
 	"bufio"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -24,11 +25,13 @@ import (
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/idempotency"
 	"github.com/interlock-go/interlock/core/idempotency/endpoint"
+	"github.com/interlock-go/interlock/internal/httpx"
 )
 
 // Writer captures the output of a handler. Like any http.ResponseWriter it is not safe for
 // concurrent use.
 type Writer struct {
+	ctx     context.Context // of the handler
 	under   http.ResponseWriter
 	attempt endpoint.Attempt
 
@@ -64,14 +67,14 @@ var (
 	errLength   = errors.New("interlock: the body is not as long as its Content-Length")
 )
 
-// New returns a Writer for a response that is to go to the writer below.
-func New(below http.ResponseWriter, attempt endpoint.Attempt) *Writer {
+// New returns a Writer for a response that is to go to the writer below. ctx is the context of the handler.
+func New(ctx context.Context, below http.ResponseWriter, attempt endpoint.Attempt) *Writer {
 	// The handler sees what middleware in front of it has set, and may change it. The
 	// header below stays as that middleware has it until the response is sent, and for
 	// good if it is not sent. Middleware that adds values later appends to its own
 	// slices.
 	header := below.Header()
-	return &Writer{under: below, attempt: attempt, before: maps.Clone(header), live: header.Clone()}
+	return &Writer{ctx: ctx, under: below, attempt: attempt, before: maps.Clone(header), live: header.Clone()}
 }
 
 // Unwrap is for http.ResponseController, which finds deadlines by it. Other
@@ -165,21 +168,28 @@ func (w *Writer) begin(n int) error {
 		return errDropped
 	}
 	w.state = leaving
-	w.first()
-	w.under.Header().Set(idempotency.ResultHeader, idempotency.ResultAnswered)
+	w.first(nil)
 	w.under.WriteHeader(w.status)
 	_, err := w.under.Write(w.body)
 	w.body = nil
 	return err
 }
 
-// first makes the header of a first answer. A handler that copies the header of another service, as
+// first makes the header of a first answer. A guard inside the handler has refused the request if inside is not
+// nil. A handler that copies the header of another service, as
 // a reverse proxy does, does not pass that service's marks off as its own.
-func (w *Writer) first() {
+func (w *Writer) first(inside *core.Refusal) {
 	header := w.under.Header()
 	apply(header, w.before, w.sent)
 	header.Del(idempotency.ReplayedHeader)
 	header.Del(idempotency.InterimHeader)
+	header.Del(idempotency.ResultHeader)
+	if inside == nil {
+		httpx.MarkStuck(w.ctx, header, w.status)
+	}
+	if header.Get(idempotency.ResultHeader) == "" {
+		header.Set(idempotency.ResultHeader, idempotency.Result(inside))
+	}
 }
 
 // hasBody reports whether a response with this status has a body (RFC 9110,
@@ -347,8 +357,7 @@ func (w *Writer) Send(inside *core.Refusal) {
 			header[name] = values
 		}
 	case holding, failed:
-		w.first()
-		w.under.Header().Set(idempotency.ResultHeader, idempotency.Result(inside))
+		w.first(inside)
 		send(w.under, w.status, w.body, w.trailer())
 	case dropped, evaded:
 	}

@@ -115,7 +115,7 @@ var layers = []layer{
 	},
 	{
 		"./core/adapter/adaptertest",
-		[]string{"./core", "./core/idempotency", "./core/memstore", "./core/observe", "./core/reason", "./internal/testkit"},
+		[]string{"./core", "./core/adapter", "./core/idempotency", "./core/memstore", "./core/observe", "./core/reason", "./internal/testkit"},
 		"the test suite of adapters serves authors elsewhere: it brings no framework",
 	},
 	{
@@ -194,7 +194,7 @@ var layers = []layer{
 
 	{
 		"./internal/capture",
-		[]string{"./core", "./core/idempotency", "./core/idempotency/endpoint", "./core/reason"},
+		[]string{"./core", "./core/idempotency", "./core/idempotency/endpoint", "./core/reason", "./internal/httpx"},
 		"what the HTTP adapters share must not bring one's framework to the others",
 	},
 	{

@@ -17,6 +17,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoregistry"
 	"google.golang.org/protobuf/types/descriptorpb"
 
+	"github.com/interlock-go/interlock/core/adapter"
 	"github.com/interlock-go/interlock/core/idempotency"
 	"github.com/interlock-go/interlock/core/idempotency/endpoint"
 	"github.com/interlock-go/interlock/core/reason"
@@ -29,6 +30,7 @@ const LostPause = 100 * time.Millisecond
 
 // Calling is a call of a client on its way.
 type Calling struct {
+	ctx    context.Context // of the handler that calls
 	Method string
 	Key    string // empty: the call has none, and errors stay as they are
 	Tries  int
@@ -73,7 +75,7 @@ func TakesKey(methods []string, method string) bool {
 
 // NewCalling returns a call with its message, if it is known, and the metadata that is sent.
 func NewCalling(ctx context.Context, method string, msg any, md metadata.MD) *Calling {
-	c := &Calling{Method: method, Key: RequestID(msg)}
+	c := &Calling{ctx: ctx, Method: method, Key: RequestID(msg)}
 	if values := md.Get(idempotency.KeyHeader); c.Key == "" && len(values) > 0 {
 		key, err := endpoint.ParseKey(values)
 		if err != nil { // the server names the mistake
@@ -91,7 +93,11 @@ func (c *Calling) Lost() { c.Known.After(asked.Answer{Kind: asked.Unanswered}) }
 // After counts a try, and translates its outcome.
 func (c *Calling) After(err error, md metadata.MD, sent bool) (asked.Answer, error) {
 	c.Tries++
-	return Meaning(c.Method, err, md, sent), err
+	a := Meaning(c.Method, err, md, sent)
+	if a.Reason == reason.HeldByCaller {
+		adapter.NoteStuck(c.ctx)
+	}
+	return a, err
 }
 
 // Result returns the error of the call.

@@ -11,7 +11,9 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/anypb"
 
+	"github.com/interlock-go/interlock/core/adapter"
 	"github.com/interlock-go/interlock/core/idempotency"
+	"github.com/interlock-go/interlock/core/reason"
 )
 
 // refused is the error that Status makes of a refusal in this process. Its type
@@ -36,7 +38,11 @@ func (e *handedOn) GRPCStatus() *status.Status { return e.st }
 // same. An error that leaves the outcome of a further call unknown has the code UNKNOWN: the code
 // of a proxy (PERMISSION_DENIED) would be stored as the answer. Other errors are returned as they are, and so are refusals of this
 // process, which come from an interceptor further inside.
-func HandedOn(ctx context.Context, err error) error {
+func HandedOn(ctx context.Context, method string, err error) error {
+	return stuck(ctx, method, handedBy(ctx, err))
+}
+
+func handedBy(ctx context.Context, err error) error {
 	if err == nil {
 		return nil
 	}
@@ -71,4 +77,26 @@ func HandedOn(ctx context.Context, err error) error {
 	// for none (gRFC A6).
 	_ = grpc.SetTrailer(ctx, metadata.Pairs(pushback, "-1"))
 	return &handedOn{err, status.FromProto(proto)}
+}
+
+// stuck marks the failure of a handler that its own callers keep from a lock ([adapter.IsStuck]): with the details
+// and the trailer of a refusal after the handler has run.
+func stuck(ctx context.Context, method string, err error) error {
+	if err == nil || !adapter.IsStuck(ctx) {
+		return err
+	}
+	st, _ := status.FromError(err)
+	switch st.Code() {
+	case codes.Canceled, codes.Unknown, codes.DeadlineExceeded, codes.Internal, codes.Unavailable:
+	default: // clients take it for an answer
+		return err
+	}
+	marked, failed := st.WithDetails(&errdetails.ErrorInfo{
+		Reason: string(reason.HeldByCaller), Domain: Domain, Metadata: map[string]string{MethodKey: method, RanKey: "true"},
+	})
+	if failed != nil {
+		return err
+	}
+	_ = grpc.SetTrailer(ctx, metadata.Pairs(pushback, "-1"))
+	return &handedOn{err, marked}
 }

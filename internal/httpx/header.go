@@ -1,8 +1,14 @@
 package httpx
 
 import (
+	"context"
 	"maps"
 	"net/http"
+
+	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/adapter"
+	"github.com/interlock-go/interlock/core/idempotency"
+	"github.com/interlock-go/interlock/core/reason"
 )
 
 // Original is a response header as it was before the handler touched it. The
@@ -29,5 +35,13 @@ func (o *Original) Restore(header http.Header) {
 	if o.noted {
 		clear(header)
 		maps.Copy(header, o.header)
+	}
+}
+
+// MarkStuck sets the mark of a failure of a handler that its own callers keep from a lock
+// ([adapter.IsStuck]), unless the header has a mark.
+func MarkStuck(ctx context.Context, header http.Header, status int) {
+	if status >= http.StatusInternalServerError && header.Get(idempotency.ResultHeader) == "" && adapter.IsStuck(ctx) {
+		header.Set(idempotency.ResultHeader, idempotency.Result(&core.Refusal{Reason: reason.HeldByCaller, Ran: true}))
 	}
 }

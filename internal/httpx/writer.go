@@ -47,9 +47,17 @@ func (w *Writer) Restore() {
 func (w *Writer) begin(status int) bool {
 	if !w.Answered && !w.Refused {
 		w.Refused = w.Ctx != nil && !adapter.BeginAnswer(w.Ctx, status < http.StatusBadRequest)
+		w.MarkStuck(status)
 		w.Answered = !w.Refused
 	}
 	return w.Answered
+}
+
+// MarkStuck marks a failure of a handler that its own callers keep from a lock.
+func (w *Writer) MarkStuck(status int) {
+	if w != nil && w.Ctx != nil {
+		MarkStuck(w.Ctx, w.ResponseWriter.Header(), status)
+	}
 }
 
 // Unwrap is for http.ResponseController.

@@ -126,6 +126,7 @@ var behaviours = []behaviour{
 	// A service that wants the lock of its caller, and a worker that goes on with the lock of a handler.
 	{name: "refused for the lock of its caller", holds: (*world).callerHolds},
 	{name: "the locks of the callers are passed on", holds: (*world).passesOn},
+	{name: "the failure of a service in between says that its caller holds the lock", holds: (*world).fails},
 	{name: "the lock is handed over", holds: (*world).handsOver},
 
 	// A service without the lock, called by a holder.

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/adapter"
 	"github.com/interlock-go/interlock/core/reason"
 	"github.com/interlock-go/interlock/internal/testkit"
 )
@@ -42,14 +43,8 @@ func (w *world) callerHolds() {
 	s.Visit(w)
 }
 
-// passesOn has three services: a caller with a lock, a service in between, and a last service that
-// wants the lock.
-func (w *world) passesOn() {
-	lease, err := w.locker().Lock(w.Context(), "account/1")
-	if err != nil {
-		w.Fatal(err)
-	}
-	_, last := w.serve(w.never, core.Serialize(w.locker(), "account/{id}", core.Wait(testkit.Patience)))
+// between starts a service for each rule that passes the locks of callers on, and has their clients called.
+func (w *world) between(handler func(context.Context, *Call) error, call func(rule string, client Client)) {
 	claim := func(context.Context, []core.Fence) error { return nil }
 	layers := map[string]Layer{
 		"locks":  {Lock: core.Serialize(w.locker(), "order/{id}")},
@@ -59,16 +54,56 @@ func (w *world) passesOn() {
 	if w.Idempotent {
 		layers["is idempotent"] = Layer{Idempotent: testkit.Engine(w)}
 	}
-	for name, layer := range layers {
-		between := &Service{Layers: []Layer{layer}, Handler: func(ctx context.Context, call *Call) error {
-			return call.Send(last.Call(w.Context(), heldBy(ctx, "1")).Reason)
-		}}
-		req := heldBy(lease.Context(), "1")
-		req.Header = append(req.Header, [2]string{"idempotency-key", "k"})
-		if o := w.Start(w, between).Call(w.Context(), req); o.Text != string(reason.HeldByCaller) {
-			w.Errorf("the service in between %s: %+v; want %q from the last one", name, o, reason.HeldByCaller)
-		}
+	for rule, layer := range layers {
+		call(rule, w.Start(w, &Service{Layers: []Layer{layer}, Handler: handler}))
 	}
+}
+
+// keyed is a request with an idempotency key that is sent with the locks of a context.
+func keyed(ctx context.Context, id string) Request {
+	req := heldBy(ctx, id)
+	req.Header = append(req.Header, [2]string{"idempotency-key", "k" + id})
+	return req
+}
+
+// passesOn has three services: a caller with a lock, a service in between, and a last service that
+// wants the lock.
+func (w *world) passesOn() {
+	lease, err := w.locker().Lock(w.Context(), "account/1")
+	if err != nil {
+		w.Fatal(err)
+	}
+	_, last := w.serve(w.never, core.Serialize(w.locker(), "account/{id}", core.Wait(testkit.Patience)))
+	w.between(func(ctx context.Context, call *Call) error {
+		return call.Send(last.Call(w.Context(), heldBy(ctx, "1")).Reason)
+	}, func(rule string, client Client) {
+		if o := client.Call(w.Context(), keyed(lease.Context(), "1")); o.Text != string(reason.HeldByCaller) {
+			w.Errorf("the service in between %s: %+v; want %q from the last one", rule, o, reason.HeldByCaller)
+		}
+	})
+	if err := lease.Release(w.Context()); err != nil {
+		w.Fatal(err)
+	}
+}
+
+// fails has a service in between that fails because a further one wants the lock of its caller. Without a mark
+// the client of the caller would repeat the request under the lock.
+func (w *world) fails() {
+	lease, err := w.locker().Lock(w.Context(), "account/1")
+	if err != nil {
+		w.Fatal(err)
+	}
+	w.between(func(ctx context.Context, call *Call) error {
+		adapter.NoteStuck(ctx) // as the clients of this module do
+		return call.Answer(Failed, "failed")
+	}, func(rule string, client Client) {
+		if o := client.Call(w.Context(), keyed(lease.Context(), "1")); o.OK || o.Reason != string(reason.HeldByCaller) {
+			w.Errorf("the service in between %s: %+v; want a failure with the reason %q", rule, o, reason.HeldByCaller)
+		}
+		if o := client.Call(w.Context(), keyed(w.Context(), "2")); o.OK || o.Reason != "" {
+			w.Errorf("the service in between %s, and its caller holds no lock: %+v; want a failure without a reason", rule, o)
+		}
+	})
 	if err := lease.Release(w.Context()); err != nil {
 		w.Fatal(err)
 	}

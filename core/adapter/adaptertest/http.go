@@ -159,6 +159,9 @@ func (c *HTTPClient) Call(ctx context.Context, req Request) (o Outcome) {
 	if p, ok := a.Problem(); ok && !o.Replayed {
 		o.Reason, o.Domain, o.Detail, o.Text = p.Reason, "interlock", p.Detail, ""
 	}
+	if why, ran := strings.CutSuffix(a.Header.Get(idempotency.ResultHeader), ";ran"); ran && o.Reason == "" {
+		o.Reason, o.Domain = why, "interlock"
+	}
 	return o
 }
 

@@ -49,6 +49,9 @@ const (
 	Relayed
 	// Ticket is the key of the ticket that came with a message (core.WithTicket).
 	Ticket
+	// Stuck is the key of an *atomic.Bool of the request of a context, whose callers hold locks: a call of its
+	// handler was refused because of these locks (adapter.NoteStuck).
+	Stuck
 )
 
 // Report calls the [Reporter] of ctx, if there is one. R is core.Refusal: package core imports
