@@ -115,6 +115,38 @@ func TestAClaimDoesNotWaitForTheOpenTransactionOfItsCaller(t *testing.T) {
 	})
 }
 
+// The transaction of the caller may have locked the row after the rule has claimed the fence.
+func TestAClaimInTheHandlerDoesNotWaitForTheOpenTransactionOfItsCaller(t *testing.T) {
+	for name, claim := range map[string]func(context.Context, *sql.DB) error{
+		"InTx": func(ctx context.Context, db *sql.DB) error { return (fencing.Table{}).InTx(ctx, db, nil, nil, work) },
+		"Column": func(ctx context.Context, db *sql.DB) error {
+			return fencing.InTx(ctx, db, nil, nil, func(ctx context.Context, tx *sql.Tx) error {
+				return fencing.Column{Table: "accounts", ID: "id", Fence: "fence"}.Claim(ctx, tx, 42, core.Fences(ctx)[0].Token)
+			})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				db := (&fakeDB{locked: true}).open()
+				defer db.Close()
+				rule := core.Fenced("account/42", func(context.Context, []core.Fence) error { return nil })
+				why := serve(t, rule, func(ctx context.Context) {
+					ctx, cancel := context.WithTimeout(ctx, time.Minute)
+					defer cancel()
+					begin := time.Now()
+					err := claim(ctx, db)
+					if took := time.Since(begin); !errors.Is(err, core.ErrUnavailable) || !strings.Contains(err.Error(), "commit before the call") || took > 2*time.Second {
+						t.Errorf("%v after %v; want an error after 2 s that names the transaction of the caller", err, took)
+					}
+				})
+				if why != "" {
+					t.Errorf("refused with %q, want none", why)
+				}
+			})
+		})
+	}
+}
+
 // Without a lease in the call the lease of the context counts, and its loss.
 func TestInTxFindsTheLeaseOfItsContext(t *testing.T) {
 	f := &fakeDB{}

@@ -49,7 +49,8 @@ func (t Table) Schema() string {
 //
 // It returns an error that matches [ErrStale] if a larger token has claimed the
 // key, and [core.ErrConfig] for a token below 1. The same token may claim the key
-// again. Any other error comes from the database.
+// again. Any other error comes from the database. In a handler under a rule of [core.Fenced] the
+// claim waits for at most 2 s, as in [Table.Fence], and then returns [core.ErrUnavailable].
 func (t Table) Claim(ctx context.Context, tx *sql.Tx, key string, token int64) error {
 	// One statement for the first claim and the others: of two that find no row,
 	// the second waits for the first and then compares.
@@ -204,6 +205,19 @@ func claim(ctx context.Context, tx *sql.Tx, key string, token int64, take, find 
 	if err := CheckToken(key, token); err != nil {
 		return err
 	}
+	if len(core.Fences(ctx)) == 0 {
+		return claimNow(ctx, tx, key, token, take, find)
+	}
+	waiting, cancel := context.WithTimeoutCause(ctx, fenceWait, errFenceWait)
+	defer cancel()
+	err := claimNow(waiting, tx, key, token, take, find)
+	if err != nil && ctx.Err() == nil && waiting.Err() != nil {
+		err = fmt.Errorf("%w: %w", core.ErrUnavailable, ended(waiting, err))
+	}
+	return err
+}
+
+func claimNow(ctx context.Context, tx *sql.Tx, key string, token int64, take, find statement) error {
 	result, err := tx.ExecContext(ctx, take.text, take.args...)
 	if err != nil {
 		return fmt.Errorf("interlock: claim %q: %w", key, err)
