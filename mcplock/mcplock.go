@@ -74,7 +74,7 @@ func idempotent(tools Tools, opts ...Option) mcp.Middleware {
 	return middleware(tools, func(engine *idempotency.Engine, c *call, ctx context.Context, next handler) (result mcp.Result, err error) {
 		verdict := engine.Do(ctx, c, endpoint.Handler{
 			Run: func(ctx context.Context, attempt endpoint.Attempt) (endpoint.Response, bool) {
-				result, err = next(ctx)
+				result, err = first(next(ctx))
 				response := capture(attempt, result, err)
 				return response, response.Status != endpoint.FuncFailed
 			},

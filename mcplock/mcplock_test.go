@@ -304,6 +304,38 @@ func TestAStoredErrorOfTheProtocolKeepsItsCode(t *testing.T) {
 	}
 }
 
+// The first result of a tool that hands on the stored result of another server is the first one of this tool.
+func TestAToolDoesNotPassTheMarkOfAnotherServerOn(t *testing.T) {
+	upstream := inMemory(t, serverOf(map[string]mcp.ToolHandler{
+		"pay": func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+			return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: "paid"}}, Meta: mcp.Meta{"by": "upstream"}}, nil
+		},
+		"fail": func(ctx context.Context, _ *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+			_ = idempotency.MarkEffect(ctx)
+			return nil, &jsonrpc.Error{Code: -32000, Message: "disk"}
+		},
+	}, mcplock.Idempotent(mcplock.Tools{"pay": testkit.Engine(t), "fail": testkit.Engine(t)})))
+	between := map[string]mcp.ToolHandler{}
+	for _, name := range []string{"pay", "fail"} {
+		_, _ = send(t, upstream, name, "k", `{}`) // a former process of the service in between
+		between[name] = func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+			return send(t, upstream, name, "k", `{}`)
+		}
+	}
+	session := inMemory(t, serverOf(between, mcplock.Idempotent(mcplock.Tools{"pay": testkit.Engine(t), "fail": testkit.Engine(t)})))
+	for _, want := range []string{"paid", "replayed paid"} {
+		result, err := send(t, session, "pay", "k", `{}`)
+		if got := told(result, err); got != want || result.Meta["by"] != "upstream" {
+			t.Errorf("%q, %v; want %q with the other entries of _meta", got, result.Meta, want)
+		}
+	}
+	_, err := send(t, session, "fail", "k", `{}`)
+	var wire *jsonrpc.Error
+	if !errors.As(err, &wire) || wire.Code != -32000 || len(wire.Data) > 0 {
+		t.Errorf("%v; want the code of the other server without its mark", err)
+	}
+}
+
 type receipt struct {
 	Account int64  `json:"account"`
 	Text    string `json:"text"`

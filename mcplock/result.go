@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"strings"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
@@ -68,6 +69,25 @@ func capture(attempt endpoint.Attempt, result mcp.Result, failure error) endpoin
 	return endpoint.Response{Status: status, Body: body}
 }
 
+// replayedData is the mark of a stored error.
+var replayedData = json.RawMessage(`{"` + MetaReplayed + `":true}`)
+
+// first returns the answer of a tool without the mark of a stored one. A tool that hands on what another server has
+// answered does not pass that server's mark off as its own.
+func first(result mcp.Result, failure error) (mcp.Result, error) {
+	var known *jsonrpc.Error
+	if errors.As(failure, &known) && bytes.Equal(known.Data, replayedData) {
+		return result, &jsonrpc.Error{Code: known.Code, Message: failure.Error()}
+	}
+	if r, _ := result.(*mcp.CallToolResult); r != nil && r.Meta[MetaReplayed] != nil {
+		unmarked := *r // the tool may keep the result
+		unmarked.Meta = maps.Clone(r.Meta)
+		delete(unmarked.Meta, MetaReplayed)
+		return &unmarked, failure
+	}
+	return result, failure
+}
+
 // replay returns a stored response. A panic is stored as a text, and an operator may have
 // resolved a call without its result.
 func replay(r *endpoint.Response) (mcp.Result, error) {
@@ -88,7 +108,7 @@ func replay(r *endpoint.Response) (mcp.Result, error) {
 	}
 	if s.Error != nil {
 		if s.Error.Data == nil {
-			s.Error.Data = json.RawMessage(`{"` + MetaReplayed + `":true}`)
+			s.Error.Data = bytes.Clone(replayedData)
 		}
 		return nil, s.Error
 	}
