@@ -22,6 +22,7 @@ import (
 	"os"
 	"os/signal"
 	"strconv"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -39,6 +40,7 @@ import (
 	"go.opentelemetry.io/otel/sdk/trace"
 
 	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/fleet"
 	"github.com/interlock-go/interlock/core/idempotency"
 	"github.com/interlock-go/interlock/core/observe"
 	"github.com/interlock-go/interlock/core/redisstore"
@@ -139,6 +141,11 @@ func run(public, ops net.Listener, store store, rdb *redis.Client, stop <-chan s
 		return err
 	}
 
+	uncount, err := countUnknown(traced, locker, rdb)
+	if err != nil {
+		return err
+	}
+
 	s := service{bank.Bank{Redis: rdb}}
 	r := gin.New()
 	r.Use(gin.Recovery(), otelgin.Middleware(name), gin.BasicAuth(gin.Accounts{"alice": "secret", "bob": "secret"}))
@@ -172,12 +179,35 @@ func run(public, ops net.Listener, store store, rdb *redis.Client, stop <-chan s
 		ending.Store(true)
 		time.Sleep(*leaving)
 	}
+	uncount()
 	return errors.Join(err, // in this order
 		within(finishing, server.Shutdown),
 		within(storing, engine.Close),
 		within(releasing, locker.Close),
 		within(flushing, flush),
 		operation.Close())
+}
+
+// countUnknown measures how many requests wait for an operator, since their outcome is unknown. A count reads all
+// records, so one process of the service counts.
+func countUnknown(traced *otellock.Observer, locker *core.Locker, rdb *redis.Client) (stop func(), err error) {
+	records, err := fleet.New(rdb)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	var counting sync.WaitGroup
+	counting.Go(func() {
+		err := core.Lead(ctx, locker, "count of unknown outcomes", func(ctx context.Context) error {
+			defer traced.WatchUnknown(records.Unknown)()
+			<-ctx.Done()
+			return nil
+		}, core.MaxHold(24*time.Hour))
+		if ctx.Err() == nil {
+			slog.Error("unknown outcomes are not counted", "error", err)
+		}
+	})
+	return func() { cancel(); counting.Wait() }, nil
 }
 
 // sendAway has each client connect anew, to another process, after its next answer while this

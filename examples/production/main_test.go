@@ -174,6 +174,9 @@ func TestService(t *testing.T) {
 			t.Errorf("%s is not in the metrics:\n%s", part, metrics)
 		}
 	}
+	until(t, "the count of unknown outcomes is in the metrics", func() bool { // a collection starts it
+		return strings.Contains(s.ask(t.Context(), "GET", operators+"/metrics", ""), "interlock_idempotent_unknown")
+	})
 	want(s.ask(t.Context(), "GET", operators+"/debug/interlock", ""), "401")
 	if page := s.ask(t.Context(), "GET", operators+"/debug/interlock", "operator"); !strings.HasPrefix(page, "200 ") ||
 		!strings.Contains(page, "account/{id:int}") || !strings.Contains(page, "replayed") {

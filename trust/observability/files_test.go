@@ -208,6 +208,12 @@ func TestTheDashboardShowsMetricsAndLabelsThatAreEmitted(t *testing.T) {
 	if err = errors.Join(err, json.Unmarshal(text, &d)); err != nil {
 		t.Fatal(err)
 	}
+	for name := range known {
+		base := strings.TrimSuffix(strings.TrimSuffix(strings.TrimSuffix(name, "_bucket"), "_sum"), "_count")
+		if base != "target_info" && !strings.Contains(string(text), base) {
+			t.Errorf("no panel shows the metric %s", base)
+		}
+	}
 	queries := 0
 	for _, p := range d.Panels {
 		for _, q := range p.Targets {
