@@ -3,6 +3,7 @@ package core_test
 import (
 	"context"
 	"errors"
+	"iter"
 	"strings"
 	"sync"
 	"testing"
@@ -36,6 +37,8 @@ func (s *listing) Announce(ctx context.Context, a driver.Announcement) error {
 	}
 	return s.fail
 }
+
+func (*listing) Entries(context.Context) iter.Seq2[driver.Entry, error] { return nil }
 
 func (s *listing) Withdraw(_ context.Context, id string) error {
 	s.mu.Lock()

@@ -37,7 +37,7 @@ type unknown struct {
 //
 //	observer.WatchUnknown(f.Unknown)
 //
-// f is the [fleet.Fleet] of a store on Redis, or the [fleet.Stored] of one on PostgreSQL. count goes
+// f is the [fleet.Fleet] of a store on Redis or PostgreSQL. count goes
 // through all records, so let one process of a service watch, and watch a store once: the gauge
 // is the sum of what is watched. The collection of metrics starts a count in another goroutine, at
 // most once a minute; the pause is at least 50 times as long as the count. The next collection
@@ -48,7 +48,6 @@ type unknown struct {
 // It is safe for concurrent use.
 //
 // [fleet.Fleet]: https://pkg.go.dev/github.com/interlock-go/interlock/core/fleet#Fleet
-// [fleet.Stored]: https://pkg.go.dev/github.com/interlock-go/interlock/core/fleet#Stored
 func (o *Observer) WatchUnknown(count func(ctx context.Context) (int, error)) (stop func()) {
 	if count == nil {
 		return func() {}

@@ -213,7 +213,7 @@ func (o *settling) list(ctx context.Context, c *call) error {
 }
 
 // stream prints the records as they come.
-func (o *settling) stream(ctx context.Context, c *call, f locks, q fleet.RecordQuery) error {
+func (o *settling) stream(ctx context.Context, c *call, f *fleet.Fleet, q fleet.RecordQuery) error {
 	out, last := c.list("RECORD", "STATE", "EFFECT MARKED", "ENDED", "KEPT FOR", "DOWNSTREAM KEY"), ""
 	for r, err := range f.Records(ctx, q) {
 		if errors.Is(err, driver.ErrConfig) {

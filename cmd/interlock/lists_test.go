@@ -15,32 +15,44 @@ import (
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/driver"
 	"github.com/interlock-go/interlock/core/fleet"
+	"github.com/interlock-go/interlock/core/idempotency/record"
 )
 
-// shelf has locks and records in memory. A list of it ends with the error, after all else.
+// shelf is a store with locks and records in memory. A list of it ends with the error, after all else.
 type shelf struct {
-	locks   // calls of what is not written below end the test
-	held    []fleet.Lock
-	records []fleet.Record
+	driver.Store // calls of what is not written below end the test
+	record.Lister
+	held    []driver.View
+	records []record.View
 	err     error
 	pause   time.Duration // before each lock of a list
 }
 
-func (s *shelf) Locks(context.Context, string) iter.Seq2[fleet.Lock, error] {
+func (s *shelf) List(context.Context, string) iter.Seq2[driver.View, error] {
 	return each(s.held, s.err, s.pause)
 }
 
-func (s *shelf) Records(context.Context, fleet.RecordQuery) iter.Seq2[fleet.Record, error] {
+func (s *shelf) ListRecords(context.Context, string, bool) iter.Seq2[record.View, error] {
 	return each(s.records, s.err, 0)
 }
 
-func (s *shelf) Inspect(ctx context.Context, key string) (fleet.Lock, error) {
-	for _, l := range s.held {
-		if l.Key == key {
-			return l, context.Cause(ctx)
+func (s *shelf) Look(ctx context.Context, key string) (driver.View, error) {
+	for _, v := range s.held {
+		if v.Key == key {
+			return v, context.Cause(ctx)
 		}
 	}
-	return fleet.Lock{Key: key}, context.Cause(ctx)
+	return driver.View{Key: key}, context.Cause(ctx)
+}
+
+// fleet opens the store for operators.
+func (s *shelf) fleet(t *testing.T) *fleet.Fleet {
+	t.Helper()
+	f, err := fleet.On(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f
 }
 
 func each[T any](all []T, err error, pause time.Duration) iter.Seq2[T, error] {
@@ -58,9 +70,9 @@ func each[T any](all []T, err error, pause time.Duration) iter.Seq2[T, error] {
 }
 
 // heldLocks returns locks with the keys k0, k1 and so on.
-func heldLocks(n int) (all []fleet.Lock) {
+func heldLocks(n int) (all []driver.View) {
 	for i := range n {
-		all = append(all, fleet.Lock{Key: fmt.Sprint("k", i), Kind: fleet.Exclusive, Held: 1, Holders: []fleet.Holder{{Owner: "o:1"}}})
+		all = append(all, driver.View{Key: fmt.Sprint("k", i), Holders: []driver.HolderView{{Owner: "o:1"}}})
 	}
 	return all
 }
@@ -87,14 +99,14 @@ func TestAListHasAHeadOnlyWhereItIsATableThatWasRead(t *testing.T) {
 		"a table of more blocks that fails": {shelf: shelf{held: heldLocks(2 * block), err: away}, lines: 2*block + 1},
 	} {
 		for range c.shelf.held {
-			c.shelf.records = append(c.shelf.records, fleet.Record{ID: "r", State: fleet.RecordUnknown})
+			c.shelf.records = append(c.shelf.records, record.View{ID: "r", State: record.StateUnknown})
 		}
 		for kind, list := range map[string]func(to *call) error{
 			"ls": func(to *call) error {
-				return (&listing{limit: c.limit}).stream(t.Context(), &c.shelf, "", to)
+				return (&listing{limit: c.limit}).stream(t.Context(), c.shelf.fleet(t), "", to)
 			},
 			"idem ls": func(to *call) error {
-				return (&settling{limit: c.limit}).stream(t.Context(), to, &c.shelf, fleet.RecordQuery{})
+				return (&settling{limit: c.limit}).stream(t.Context(), to, c.shelf.fleet(t), fleet.RecordQuery{})
 			},
 		} {
 			var out, stderr bytes.Buffer
@@ -155,9 +167,9 @@ func TestAHashThatBeginsWithADashIsNoFlag(t *testing.T) {
 // A list is told to go on after a hash in a form that a shell and the tool can read.
 func TestAListGoesOnAfterAHashThatBeginsWithADash(t *testing.T) {
 	hash := "-" + strings.Repeat("a", 42)
-	records := []fleet.Record{{ID: hash, Cursor: hash}, {ID: "b", Cursor: "b"}}
+	s := &shelf{records: []record.View{{ID: hash, State: record.StateUnknown}, {ID: "b", State: record.StateUnknown}}}
 	var out, stderr bytes.Buffer
-	if err := (&settling{limit: 1}).stream(t.Context(), &call{stdout: &out, stderr: &stderr}, &shelf{records: records}, fleet.RecordQuery{}); err != nil {
+	if err := (&settling{limit: 1}).stream(t.Context(), &call{stdout: &out, stderr: &stderr}, s.fleet(t), fleet.RecordQuery{}); err != nil {
 		t.Fatal(err)
 	}
 	if !strings.Contains(stderr.String(), "-after="+hash+"\n") {
@@ -175,7 +187,7 @@ func TestASearchForAHashTakesAsLongAsAList(t *testing.T) {
 			if _, err := c.parse(append([]string{"inspect"}, args...)); err != nil {
 				t.Fatal(err)
 			}
-			c.action = func(ctx context.Context, c *call) error { return c.inspect(ctx, s, args[0]) }
+			c.action = func(ctx context.Context, c *call) error { return c.inspect(ctx, s.fleet(t), args[0]) }
 			began := time.Now()
 			code := c.exit(c.carryOut(t.Context()))
 			return ran{code, out.String(), stderr.String()}, time.Since(began)
@@ -192,10 +204,12 @@ func TestASearchForAHashTakesAsLongAsAList(t *testing.T) {
 
 // The rows of a list are wider than a terminal: each took two lines, and the first were scrolled away.
 func TestAListInPlaceFitsTheTerminal(t *testing.T) {
-	long := heldLocks(40)
-	for i := range long {
-		long[i].Key = strings.Repeat("鍵k", 50) + long[i].Key
-		long[i].Waiters = make([]fleet.Waiter, 3)
+	var long []fleet.Lock
+	for i := range 40 {
+		long = append(long, fleet.Lock{
+			Key: strings.Repeat("鍵k", 50) + fmt.Sprint(i), Kind: fleet.Exclusive, Held: 1,
+			Holders: []fleet.Holder{{Owner: "o:1"}}, Waiters: make([]fleet.Waiter, 3),
+		})
 	}
 	for _, s := range []screen{usual, {rows: 10, columns: 40}, {rows: 60, columns: 200}} {
 		o := &listing{limit: max(1, s.rows-watchFrame)}

@@ -51,7 +51,7 @@ func inspect(ctx context.Context, c *call) error {
 }
 
 // inspect shows the lock of a key, or of the key that has a hash.
-func (c *call) inspect(ctx context.Context, f locks, key string) error {
+func (c *call) inspect(ctx context.Context, f *fleet.Fleet, key string) error {
 	l, err := f.Inspect(ctx, key)
 	if err == nil && l.Free() && isHash(key) {
 		l, err = c.findHash(ctx, f, key, l)
@@ -77,7 +77,7 @@ func isHash(key string) bool { return hash.MatchString(key) }
 
 // findHash finds the lock that is held or kept, and that logs name by a hash; or else returns none. It reads
 // as many keys as ls does, and may take as long.
-func (c *call) findHash(ctx context.Context, f locks, hash string, none fleet.Lock) (fleet.Lock, error) {
+func (c *call) findHash(ctx context.Context, f *fleet.Fleet, hash string, none fleet.Lock) (fleet.Lock, error) {
 	c.patience.lift()
 	progress := newProgress(c.stderr)
 	defer progress.end()

@@ -123,7 +123,7 @@ func (o *listing) run(ctx context.Context, c *call) error {
 var columns = []string{"KEY", "HOLDER", "TOKEN", "LEASE LEFT", "HELD FOR", "WAITERS", "HASH"}
 
 // stream prints the locks as they come.
-func (o *listing) stream(ctx context.Context, f locks, pattern string, c *call) error {
+func (o *listing) stream(ctx context.Context, f *fleet.Fleet, pattern string, c *call) error {
 	out, place := c.list(columns...), terminal(c.stdout)
 	for l, err := range f.Locks(ctx, pattern) {
 		if err != nil {
@@ -141,7 +141,7 @@ func (o *listing) stream(ctx context.Context, f locks, pattern string, c *call) 
 }
 
 // collect returns the first locks in the order, and whether there are more.
-func (o *listing) collect(ctx context.Context, c *call, f locks, pattern string) (all []fleet.Lock, more bool, err error) {
+func (o *listing) collect(ctx context.Context, c *call, f *fleet.Fleet, pattern string) (all []fleet.Lock, more bool, err error) {
 	order := func(a, b fleet.Lock) int { return cmp.Or(orders[o.sort](&a, &b), cmp.Compare(a.Key, b.Key)) }
 	keep := func() {
 		slices.SortFunc(all, order)
@@ -189,7 +189,7 @@ func (o *listing) print(c *call, locks []fleet.Lock, more bool) error {
 }
 
 // refresh shows the list again and again. On a terminal it is shown in place.
-func (o *listing) refresh(ctx context.Context, c *call, f locks, pattern string) error {
+func (o *listing) refresh(ctx context.Context, c *call, f *fleet.Fleet, pattern string) error {
 	place := terminal(c.stdout)
 	var last string
 	for {

@@ -125,7 +125,7 @@ func release(ctx context.Context, c *call, token int64, now bool) error {
 
 // attentive returns an error if the holder with a token would not learn at once that its lock
 // is released.
-func (c *call) attentive(ctx context.Context, f locks, key string, token int64) error {
+func (c *call) attentive(ctx context.Context, f *fleet.Fleet, key string, token int64) error {
 	l, err := f.Inspect(ctx, key)
 	if err != nil {
 		return err
@@ -140,7 +140,7 @@ func (c *call) attentive(ctx context.Context, f locks, key string, token int64) 
 }
 
 // offer shows the tokens that can be given, and returns why nothing was done.
-func (c *call) offer(ctx context.Context, f locks, key string, why error) error {
+func (c *call) offer(ctx context.Context, f *fleet.Fleet, key string, why error) error {
 	l, err := f.Inspect(ctx, key)
 	if err != nil {
 		return err

@@ -99,7 +99,7 @@ func (c *call) run(ctx context.Context, flags *run.Flags) error {
 }
 
 // look reads who holds a lock.
-func look(ctx context.Context, f locks, key string) (held run.Held, err error) {
+func look(ctx context.Context, f *fleet.Fleet, key string) (held run.Held, err error) {
 	l, err := f.Inspect(ctx, key)
 	for _, h := range l.Holders {
 		held.Tokens = append(held.Tokens, h.Token)

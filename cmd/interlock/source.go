@@ -1,8 +1,6 @@
 package main
 
 import (
-	"context"
-	"iter"
 	"log/slog"
 	"strings"
 
@@ -11,25 +9,10 @@ import (
 	"github.com/interlock-go/interlock/core/redisstore"
 )
 
-// locks are the locks and records that the tool reads and repairs: [fleet.Fleet] on Redis, and [fleet.Stored] on the
-// other stores.
-type locks interface {
-	Locks(ctx context.Context, pattern string) iter.Seq2[fleet.Lock, error]
-	Inspect(ctx context.Context, key string) (fleet.Lock, error)
-	Lockers(ctx context.Context) iter.Seq2[fleet.Locker, error]
-	Release(ctx context.Context, key string, token int64) (fleet.Holder, error)
-	ReleaseKept(ctx context.Context, key string) (fleet.Lock, error)
-	Wait(ctx context.Context, key string) error
-	Check(ctx context.Context, user string) (fleet.Report, error)
-	Record(ctx context.Context, principal, key string) (fleet.Record, error)
-	RecordByID(ctx context.Context, id string) (fleet.Record, error)
-	Records(ctx context.Context, q fleet.RecordQuery) iter.Seq2[fleet.Record, error]
-}
-
 // opened is a store, and the locks in it.
 type opened struct {
 	core.Store
-	locks locks
+	locks *fleet.Fleet
 	close func()
 }
 
@@ -56,7 +39,7 @@ func (c *connection) choose() error {
 }
 
 // fleet opens the locks. Its connections end with the call. opts are for Redis.
-func (c *call) fleet(opts ...fleet.Option) (locks, error) {
+func (c *call) fleet(opts ...fleet.Option) (*fleet.Fleet, error) {
 	log := slog.New(slog.NewTextHandler(c.stderr, nil))
 	if err := c.conn.choose(); err != nil {
 		return nil, err
@@ -69,11 +52,7 @@ func (c *call) fleet(opts ...fleet.Option) (locks, error) {
 		c.close = store.close
 		return store.locks, nil
 	}
-	f, err := c.onRedis(append([]fleet.Option{fleet.Logger(log)}, opts...)...)
-	if err != nil {
-		return nil, err
-	}
-	return f, nil
+	return c.onRedis(append([]fleet.Option{fleet.Logger(log)}, opts...)...)
 }
 
 // onRedis opens the [fleet.Fleet].

@@ -50,6 +50,10 @@ var (
 	// pass: a missing right, a wrong password. A store need not return it.
 	ErrRefused = errors.New("interlock: the server refuses the request")
 
+	// ErrIncomplete says that a list lacks something: a server of several did not answer, or a lock
+	// cannot be read. All others were returned before. The error wraps the cause.
+	ErrIncomplete = errors.New("interlock: a list is incomplete")
+
 	// ErrConfig says that an option has a value that cannot work. The text names the option
 	// and the accepted values.
 	ErrConfig = errors.New("interlock: bad configuration")

@@ -2,6 +2,7 @@ package driver
 
 import (
 	"context"
+	"iter"
 	"time"
 )
 
@@ -15,6 +16,17 @@ type Registry interface {
 
 	// Withdraw deletes the entry of a locker, if there is one.
 	Withdraw(ctx context.Context, id string) error
+
+	// Entries goes through the entries, as [Lister.List] goes through the locks.
+	Entries(ctx context.Context) iter.Seq2[Entry, error]
+}
+
+// Entry is the entry of a locker.
+type Entry struct {
+	Announcement // without TTL
+	// Seen is when the entry was written, by the clock of the store, and Quiet the time since.
+	Seen  time.Time
+	Quiet time.Duration
 }
 
 // Announcement names the process of a locker.

@@ -249,11 +249,14 @@ type ReleaseRequest struct {
 	// or so long ago that it may have forgotten it.
 	Remember bool
 	// Revoked, unless zero, says that an operator releases the lock, and not its owner. For so long the
-	// store notes that, if it shows its locks to operators (fleet.Lister); another store takes no notice
+	// store notes that, if it shows its locks to operators ([Lister]); another store takes no notice
 	// of the field. A request of the owner that is refused, since it does not hold the lock, then gets
 	// [ErrRevoked]. The note is made together with the release, or not at all, and costs other requests
 	// for the key nothing.
 	Revoked time.Duration
+	// By names the operator. A store with a [Registry] keeps it with the note, for the log of the
+	// process that has lost the lock.
+	By string
 	// Waiter, unless empty, goes to the end of the list of waiting lockers: the
 	// releasing locker wants the lock again, or a place ([Waiter.Place]; after a place in any case). A store that bounds its lists does not enter it
 	// into a full one, or those in the list would keep it for themselves.

@@ -1,11 +1,33 @@
 package driver
 
-import "time"
+import (
+	"context"
+	"iter"
+	"time"
+)
+
+// Lister is an optional interface of a [Store]: it shows its locks to operators, by package fleet. No
+// lock depends on it. All methods are safe for concurrent use.
+type Lister interface {
+	// Look returns the state of the lock of a key. A key that was never locked has a View with
+	// its key alone. The error matches [ErrKeyOccupied] if the key has a value that is no lock.
+	Look(ctx context.Context, key string) (View, error)
+
+	// List goes through the locks that are held or kept, with keys that begin with a text. It reads
+	// a bounded page at a time. A lock that is held all the time is returned at least once. An error
+	// ends the iteration, unless it comes with a View that has a key: then the lock cannot be read, as
+	// after damage, and the iteration goes on. Holders may lack their Host. If one of several servers
+	// does not answer, the locks of the others are returned before an error that matches
+	// [ErrIncomplete].
+	List(ctx context.Context, begin string) iter.Seq2[View, error]
+}
 
 // View is the state of the lock of a key, for an operator.
 type View struct {
 	Key     string
 	Holders []HolderView
+	// More is how many holders there are besides. Only a list of locks leaves out some of very many.
+	More int
 	// Waiting has the lockers that wait, in the order of their turns, as [Signal.Next] has them, with those
 	// that were called to a place and have not come yet.
 	Waiting Waiters
@@ -15,8 +37,13 @@ type View struct {
 	KeptFor int
 	// Token is the last fencing token that the store remembers.
 	Token int64
+	// Voted says that the lock is a quorum's, of which this store is one server.
+	Voted bool
 	// Now is the time of the store's clock; zero if the store has none.
 	Now time.Time
+	// Entries, unless nil, reads the entries of the lockers that hold the lock or wait, by their ids
+	// ([Registry]). An entry that is not read in a short time is missing.
+	Entries func(ctx context.Context) map[string]Entry
 }
 
 // Free reports whether the lock has no holder, and is kept for no locker.

@@ -82,10 +82,22 @@ type MissingRight struct {
 // back: a server that answers may refuse all locks. Check returns an error if no server
 // answered, or if it may not look at the user. A server that did not answer while others did has
 // its error in the report.
-func (f *Fleet) Check(ctx context.Context, user string) (Report, error) {
+//
+// On any other store than Redis it looks as the Check of the store does, if it has one, and takes a lock. A
+// lock that is refused by a server with unsafe settings is the error of the server in the report.
+func (f *Fleet) Check(ctx context.Context, user string) (Report, error) { return f.check(ctx, user) }
+
+// servers are the servers of a Redis.
+type servers struct {
+	rdb  redis.UniversalClient
+	wire *rediswire.Store
+}
+
+// check is Fleet.Check on Redis.
+func (f *servers) check(ctx context.Context, user string) (Report, error) {
 	var r Report
 	var err error
-	if r.Servers, err = f.servers(ctx); err != nil {
+	if r.Servers, err = f.look(ctx); err != nil {
 		return r, err
 	}
 	least, most := time.Duration(0), time.Duration(0)
@@ -113,8 +125,8 @@ func (f *Fleet) Check(ctx context.Context, user string) (Report, error) {
 }
 
 // tryMasters takes a lock on each master that answers, and gives it back.
-func (f *Fleet) tryMasters(ctx context.Context, r *Report) error {
-	masters, err := f.masters(ctx)
+func (f *servers) tryMasters(ctx context.Context, r *Report) error {
+	masters, err := f.wire.Masters(ctx)
 	if err != nil {
 		return rediswire.Wrap(err)
 	}
@@ -134,12 +146,12 @@ func (f *Fleet) tryMasters(ctx context.Context, r *Report) error {
 }
 
 // away reports whether a server did not answer.
-func (f *Fleet) away(r *Report, node *redis.Client) bool {
+func (f *servers) away(r *Report, node *redis.Client) bool {
 	return slices.ContainsFunc(r.Servers, func(s Server) bool { return s.Err != nil && s.Addr == node.Options().Addr })
 }
 
 // keyOf returns a random key of a master.
-func (f *Fleet) keyOf(ctx context.Context, node *redis.Client) (key string) {
+func (f *servers) keyOf(ctx context.Context, node *redis.Client) (key string) {
 	cluster, clustered := f.rdb.(*redis.ClusterClient)
 	for range 10_000 { // a Cluster has at most a thousand masters
 		key = "interlock doctor/" + rand.Text()
@@ -153,11 +165,11 @@ func (f *Fleet) keyOf(ctx context.Context, node *redis.Client) (key string) {
 	return key
 }
 
-// servers looks at all servers at the same time.
-func (f *Fleet) servers(ctx context.Context) ([]Server, error) {
+// look looks at all servers at the same time.
+func (f *servers) look(ctx context.Context) ([]Server, error) {
 	var mu sync.Mutex
 	var all []Server
-	look := func(ctx context.Context, node *redis.Client) error {
+	one := func(ctx context.Context, node *redis.Client) error {
 		s := lookAt(ctx, node)
 		mu.Lock()
 		defer mu.Unlock()
@@ -167,9 +179,9 @@ func (f *Fleet) servers(ctx context.Context) ([]Server, error) {
 	var err error
 	switch c := f.rdb.(type) {
 	case *redis.Client:
-		err = look(ctx, c)
+		err = one(ctx, c)
 	case *redis.ClusterClient:
-		err = c.ForEachShard(ctx, look)
+		err = c.ForEachShard(ctx, one)
 	}
 	slices.SortFunc(all, func(a, b Server) int { return cmp.Compare(a.Addr, b.Addr) })
 	return all, rediswire.Wrap(err)

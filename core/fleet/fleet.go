@@ -1,14 +1,17 @@
 package fleet
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"log/slog"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/interlock-go/interlock/core/driver"
+	"github.com/interlock-go/interlock/core/idempotency/record"
 	"github.com/interlock-go/interlock/core/internal/logs"
 	"github.com/interlock-go/interlock/core/internal/rediswire"
 )
@@ -28,13 +31,32 @@ var ErrNotKept = errors.New("interlock: the lock is not kept for waiting process
 // one cannot release it.
 var ErrVoted = errors.New("interlock: the lock belongs to a quorum of servers, which has to release it as a whole")
 
-// Fleet reads and repairs the locks of a Redis. [New] makes one. It is safe for
-// concurrent use. Close it at the end.
+// ErrNotServed says that a store does not have the asked information, such as a list of processes.
+var ErrNotServed = errors.New("interlock: the store does not have this")
+
+// ErrIncomplete says that some masters of a Cluster, or some locks of another store, were not read. All
+// others were returned before. The error wraps the cause.
+var ErrIncomplete = driver.ErrIncomplete
+
+// Fleet shows and repairs the locks of a store. [New] makes one of the locks of a Redis, and [On] of any
+// store that is a [driver.Lister]. It is safe for concurrent use. Close it at the end.
+//
+// Processes have names where the store is a [driver.Registry], as Redis is. Elsewhere [Holder.Locker] and
+// [Waiter.Locker] have the random id of the locker, which the debug page and the logs of its process show,
+// and on etcd and ZooKeeper the host and the process of a holder.
 type Fleet struct {
-	rdb  redis.UniversalClient
-	wire *rediswire.Store
-	log  *slog.Logger
-	rate int // keys a second that SCAN looks at, on each master
+	store   driver.Store
+	lister  driver.Lister
+	records records
+	check   func(ctx context.Context, user string) (Report, error)
+	close   func() error
+	log     *slog.Logger
+}
+
+// records are the idempotency records of a store.
+type records interface {
+	byID(ctx context.Context, id string) (Record, error)
+	list(ctx context.Context, q RecordQuery) iter.Seq2[Record, error]
 }
 
 // Option configures a [Fleet]. Options do not change after [New].
@@ -44,6 +66,19 @@ type settings struct {
 	prefix string
 	log    *slog.Logger
 	rate   int
+}
+
+// minRate is the least rate of a list on Redis.
+const minRate = 100
+
+func settingsOf(opts []Option) settings {
+	set := settings{prefix: rediswire.DefaultConfig().Prefix, log: slog.Default(), rate: 20_000}
+	for _, o := range opts {
+		if o != nil {
+			o(&set)
+		}
+	}
+	return set
 }
 
 // Prefix sets the beginning of the names of keys, as redisstore.Prefix does. Default:
@@ -69,23 +104,35 @@ func Rate(n int) Option { return func(s *settings) { s.rate = n } }
 // [driver.ErrConfig]: the option or the client cannot work.
 func New(rdb redis.UniversalClient, opts ...Option) (*Fleet, error) {
 	c := rediswire.DefaultConfig()
-	set := settings{prefix: c.Prefix, log: slog.Default(), rate: 20_000}
-	for _, o := range opts {
-		if o != nil {
-			o(&set)
-		}
+	set := settingsOf(opts)
+	if set.rate < minRate {
+		return nil, fmt.Errorf("%w: Rate(%d): must be at least %d", driver.ErrConfig, set.rate, minRate)
 	}
-	if set.rate < scanCount {
-		return nil, fmt.Errorf("%w: Rate(%d): must be at least %d", driver.ErrConfig, set.rate, scanCount)
-	}
-	c.Prefix, c.Log, c.Timeout = set.prefix, logs.To(set.log), 3*time.Second
+	c.Prefix, c.Log, c.Timeout, c.Rate = set.prefix, logs.To(set.log), 3*time.Second, set.rate
 	wire, err := rediswire.Open(rdb, c)
 	if err != nil {
 		return nil, err
 	}
-	return &Fleet{rdb: rdb, wire: wire, log: set.log, rate: set.rate}, nil
+	servers := &servers{rdb, wire}
+	return &Fleet{
+		store: wire, lister: wire, records: &redisRecords{wire}, check: servers.check, close: wire.Close, log: set.log,
+	}, nil
 }
 
-// Close closes the connections of the Fleet's own. The client that was given to [New]
+// On makes a [Fleet] on a store, such as the stores on PostgreSQL, etcd and ZooKeeper. The only option that
+// counts is [Logger]. The error matches [driver.ErrConfig]: the store is no [driver.Lister].
+func On(store driver.Store, opts ...Option) (*Fleet, error) {
+	lister, ok := store.(driver.Lister)
+	if !ok {
+		return nil, fmt.Errorf("%w: %T does not show its locks (driver.Lister)", driver.ErrConfig, store)
+	}
+	lists, _ := store.(record.Lister)
+	return &Fleet{
+		store: store, lister: lister, records: storeRecords{lists}, check: checkOf(store), close: func() error { return nil },
+		log: settingsOf(opts).log,
+	}, nil
+}
+
+// Close closes the connections of the Fleet's own. The client or store that was given to [New] or [On]
 // stays open.
-func (f *Fleet) Close() error { return f.wire.Close() }
+func (f *Fleet) Close() error { return f.close() }

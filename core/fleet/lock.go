@@ -1,10 +1,11 @@
 package fleet
 
 import (
+	"context"
+	"strings"
 	"time"
 
 	"github.com/interlock-go/interlock/core/driver"
-	"github.com/interlock-go/interlock/core/internal/rediswire"
 )
 
 // The kinds of holders.
@@ -29,17 +30,15 @@ type Lock struct {
 	// Waiters are the lockers that wait, in the order of their turns. A locker is
 	// there once, for all callers of its process.
 	Waiters []Waiter
-	// Fence is the last fencing token that Redis remembers; 0 if none. A process that
+	// Fence is the last fencing token that the store remembers; 0 if none. A process that
 	// passes the lock among its own callers may have given out greater ones.
 	Fence int64
 	// Kept, unless zero, says that the lock has no holder and is kept for the Waiters that say
-	// so, in their turns, and for how long yet: Redis refuses the lock to any other process. A
+	// so, in their turns, and for how long yet: the store refuses the lock to any other process. A
 	// lock that is offered to a waiting process has that process as its holder instead.
 	Kept time.Duration
 
-	seen     string // the text of the fence
-	voted    bool   // it is a quorum's
-	occupied error  // the key has a value that is no lock
+	voted bool // it is a quorum's
 }
 
 // Free reports whether the lock has no holder, and is kept for no process.
@@ -86,7 +85,7 @@ type Waiter struct {
 	Kept bool
 }
 
-// Locker is what Redis has about a process that takes locks (core.Service,
+// Locker is what the store has about a process that takes locks (core.Service,
 // core.Unlisted).
 type Locker struct {
 	// ID is the random id of the locker. The names of its owners begin with it.
@@ -141,13 +140,35 @@ func (l *Lock) Oldest() (since time.Time) {
 // oldestToken is before all that the library has made of a clock.
 var oldestToken = time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC).UnixMicro()
 
-// holderOf makes the Holder from a field that was read at the server's time now.
-func holderOf(v rediswire.HolderView, left time.Duration, now time.Time) Holder {
-	h := Holder{Owner: v.Owner, Token: v.Token, Left: left}
+// lockOf makes the Lock of a view.
+func lockOf(ctx context.Context, v *driver.View) Lock {
+	l := Lock{Key: v.Key, Held: len(v.Holders) + v.More, Fence: v.Token, Kept: v.Kept, voted: v.Voted}
+	var entries map[string]driver.Entry
+	if v.Entries != nil {
+		entries = v.Entries(ctx)
+	}
+	for i := range v.Holders {
+		if l.Kind = Exclusive; v.Holders[i].Place {
+			l.Kind = Places
+		}
+		l.Holders = append(l.Holders, holderOf(&v.Holders[i], entries, v.Now))
+	}
+	for w := range v.Waiting.All() {
+		l.Waiters = append(l.Waiters, Waiter{
+			Locker: lockerOf(w.ID(), entries), Place: w.Place(), Called: w.Called(), Kept: len(l.Waiters) < v.KeptFor,
+		})
+	}
+	return l
+}
+
+// holderOf makes the Holder of a view that was made at the store's time now.
+func holderOf(v *driver.HolderView, entries map[string]driver.Entry, now time.Time) Holder {
+	h := Holder{Owner: v.Owner, Token: v.Token, Left: v.Left, Whole: v.Whole}
 	_, h.Attentive = driver.IsAttentive(v.Owner)
 	_, h.HandedOver = driver.IsTicket(v.Owner)
-	if v.Place {
-		h.Left = v.Ends.Sub(now)
+	id, _, _ := strings.Cut(v.Owner, ":")
+	if h.Locker = lockerOf(id, entries); !h.Locker.Listed {
+		h.Locker.Host, h.Locker.PID = v.Host, v.PID
 	}
 	// A token is the time of the grant in µs, or a little more.
 	if v.Token >= oldestToken && v.Token <= now.Add(time.Minute).UnixMicro() {
@@ -155,4 +176,16 @@ func holderOf(v rediswire.HolderView, left time.Duration, now time.Time) Holder 
 		h.Age = max(0, now.Sub(h.Since))
 	}
 	return h
+}
+
+// lockerOf makes the Locker with an id.
+func lockerOf(id string, entries map[string]driver.Entry) Locker {
+	e, listed := entries[id]
+	if listed = listed && e.ID != ""; !listed {
+		return Locker{ID: id}
+	}
+	return Locker{
+		ID: id, Listed: true, Host: e.Host, PID: e.PID, Service: e.Service, Version: e.Version,
+		Started: e.Started, Seen: e.Seen, Quiet: e.Quiet, Protocol: e.Protocol,
+	}
 }

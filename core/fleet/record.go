@@ -1,22 +1,16 @@
 package fleet
 
 import (
-	"cmp"
 	"context"
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"iter"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/interlock-go/interlock/core/driver"
 	"github.com/interlock-go/interlock/core/internal/ident"
-	"github.com/interlock-go/interlock/core/internal/rediswire"
 )
 
 // The states of an idempotency record.
@@ -88,11 +82,7 @@ func (f *Fleet) Record(ctx context.Context, principal, key string) (Record, erro
 // RecordByID is [Fleet.Record] for a record of which only the hash is known: logs and spans name
 // a record by it.
 func (f *Fleet) RecordByID(ctx context.Context, id string) (Record, error) {
-	all, err := f.readRecords(ctx, []string{id}, true)
-	if err != nil {
-		return Record{ID: id, State: RecordNone}, err
-	}
-	return all[0], nil
+	return f.records.byID(ctx, id)
 }
 
 // listedStates are the states that a list can have.
@@ -136,17 +126,15 @@ func (q *RecordQuery) claims() bool {
 // reads no answer, so that Protocol, Status, Size and Sealed are empty. An error that matches
 // [driver.ErrConfig] says that the query is wrong, and nothing was sent.
 func (f *Fleet) Records(ctx context.Context, q RecordQuery) iter.Seq2[Record, error] {
-	return func(yield func(Record, error) bool) {
-		last, err := readCursor(q.After)
-		if err = cmp.Or(q.check(), err); err == nil {
-			err = f.scan(ctx, f.wire.RecordPattern(), last, func(names []string, at position) (bool, error) {
-				return f.recordPage(ctx, names, at, last, &q, yield)
-			})
-		}
-		if err != nil {
-			yield(Record{}, err)
-		}
+	if err := q.check(); err != nil {
+		return failed(err)
 	}
+	return f.records.list(ctx, q)
+}
+
+// failed is a list that cannot be read.
+func failed(err error) iter.Seq2[Record, error] {
+	return func(yield func(Record, error) bool) { yield(Record{}, err) }
 }
 
 // mostUnknown is where a count of unknown outcomes ends.
@@ -155,12 +143,8 @@ const mostUnknown = 1000
 // Unknown counts the records with an unknown outcome ([RecordUnknown]), of all endpoints, up to 1,000.
 // It goes through all records: do not call it for each request. The errors are those of Records.
 func (f *Fleet) Unknown(ctx context.Context) (int, error) {
-	return countUnknown(ctx, f.Records)
-}
-
-func countUnknown(ctx context.Context, records func(context.Context, RecordQuery) iter.Seq2[Record, error]) (int, error) {
 	found := make(map[string]struct{}) // a list can return a record twice
-	for r, err := range records(ctx, RecordQuery{States: []string{RecordUnknown}}) {
+	for r, err := range f.Records(ctx, RecordQuery{States: []string{RecordUnknown}}) {
 		if err != nil {
 			return 0, err
 		}
@@ -169,114 +153,6 @@ func countUnknown(ctx context.Context, records func(context.Context, RecordQuery
 		}
 	}
 	return len(found), nil
-}
-
-// recordPage goes through the records of a page, after the last one.
-func (f *Fleet) recordPage(
-	ctx context.Context, names []string, at, last position, q *RecordQuery, yield func(Record, error) bool,
-) (more bool, err error) {
-	var ids []string
-	for _, name := range names {
-		if id, ok := f.wire.RecordOf(name); ok && (at.cursor != last.cursor || at.addr() != last.server || id > last.id) {
-			ids = append(ids, id)
-		}
-	}
-	slices.Sort(ids)
-	for some := range slices.Chunk(ids, readAtATime) {
-		all, err := f.readRecords(ctx, some, false)
-		if err != nil {
-			return true, err
-		}
-		for _, r := range all {
-			at.id = r.ID
-			if r.Cursor = at.String(); q.fits(&r) && !yield(r, nil) {
-				return false, nil
-			}
-		}
-	}
-	return true, nil
-}
-
-// readRecords reads some records in one pipeline, with their answers or without.
-func (f *Fleet) readRecords(ctx context.Context, ids []string, answers bool) ([]Record, error) {
-	fields := []string{"v", "t", "s", "g", "u", "m", "h"}
-	if answers {
-		fields = append(fields, "r")
-	}
-	type reading struct {
-		fields *redis.SliceCmd
-		kept   *redis.DurationCmd
-		gone   *redis.IntCmd
-	}
-	all := make([]reading, len(ids))
-	now, err := f.pipelinedAt(ctx, f.wire.Record(ids[0]), func(p redis.Pipeliner) {
-		for i, id := range ids {
-			name := f.wire.Record(id)
-			all[i] = reading{p.HMGet(ctx, name, fields...), p.PTTL(ctx, name), p.Exists(ctx, rediswire.TombstoneOf(name))}
-		}
-	})
-	if err != nil {
-		return nil, err
-	}
-	records := make([]Record, len(ids))
-	for i, id := range ids {
-		r := &records[i]
-		r.ID, r.State = id, RecordNone
-		err := rediswire.Wrap(cmp.Or(all[i].fields.Err(), all[i].kept.Err(), all[i].gone.Err()))
-		switch {
-		case errors.Is(err, driver.ErrKeyOccupied):
-			r.State = RecordDamaged
-		case err != nil:
-			return nil, err
-		case all[i].kept.Val() != -2:
-			r.Kept = all[i].kept.Val()
-			r.read(all[i].fields.Val(), now)
-		case all[i].gone.Val() == 1:
-			r.State = RecordExpired
-		}
-	}
-	return records, nil
-}
-
-// read reads the fields of a record.
-func (r *Record) read(all []any, now time.Time) {
-	text := func(i int) string {
-		if i < len(all) {
-			s, _ := all[i].(string)
-			return s
-		}
-		return ""
-	}
-	var err error
-	r.Generation, err = strconv.ParseInt(text(3), 10, 64)
-	r.Marked = text(5) != ""
-	state := text(2)
-	ends, endsErr := strconv.ParseInt(text(4), 10, 64)
-	if endsErr == nil && ends > 0 {
-		r.Ended = max(0, now.Sub(time.UnixMilli(ends)))
-	}
-	switch {
-	case text(0) != "1" || text(1) == "" || err != nil:
-		r.State = RecordDamaged
-	case state == "d":
-		if r.State = RecordCompleted; len(all) > 7 {
-			r.answer([]byte(text(7)))
-			r.Size = len(text(7))
-		}
-	case state == "x":
-		r.State = RecordUnavailable
-	case state != "c" || endsErr != nil:
-		r.State = RecordDamaged
-	case now.UnixMilli() < ends:
-		r.State, r.Lease = RecordInFlight, time.UnixMilli(ends).Sub(now)
-		if ticket := text(6); ticket != "" && ticket != "-" && (text(1) == ticket || text(1) == "-") {
-			r.State = RecordHandedOver
-		}
-	case r.Marked:
-		r.State = RecordUnknown
-	default:
-		r.State = RecordLapsed
-	}
 }
 
 // answer reads the beginning of a stored answer, as far as it can be read: its version,

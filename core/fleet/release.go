@@ -8,8 +8,6 @@ import (
 	"os"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/interlock-go/interlock/core/driver"
 	"github.com/interlock-go/interlock/core/internal/ident"
 	"github.com/interlock-go/interlock/core/internal/rediswire"
@@ -47,21 +45,15 @@ func (f *Fleet) Release(ctx context.Context, key string, token int64) (Holder, e
 	case l.voted:
 		return Holder{}, fmt.Errorf("%w: %q", ErrVoted, key)
 	}
-	ask.Remember = true
-	// Before the release, so that the holder does not take it for a loss of Redis's.
-	mark, who := f.wire.RevokedName(key, h.Owner), operator(ctx)
-	if err := f.mark(ctx, mark, who, h.revoked()); err != nil {
-		f.log.WarnContext(ctx, "interlock: the holder of a lock that an operator releases will take it for deleted", "key_hash", ident.Hash(key), "error", err)
+	ask.Revoked, ask.By = h.revoked(), operator(ctx)
+	// The store compares the owner, which no other grant ever has.
+	if _, err := f.store.Release(ctx, ask); errors.Is(err, driver.ErrNotOwner) {
+		return Holder{}, fmt.Errorf("%w: %q, token %d", ErrNoGrant, key, token)
+	} else if err != nil {
+		return Holder{}, outcome(err)
 	}
-	if err := release(ctx, f.wire, ask, token); err != nil {
-		if !errors.Is(err, ErrOutcomeUnknown) {
-			f.rdb.Del(ctx, mark) // or a loss of another kind would be reported as a release
-		}
-		return Holder{}, err
-	}
-	f.tell(ctx, key, h)
 	f.log.InfoContext(ctx, "interlock: an operator has released a lock", "key_hash", ident.Hash(key), "kind", l.Kind,
-		"token", token, "owner", h.Owner, "host", h.Locker.Host, "pid", h.Locker.PID, "service", h.Locker.Service, "operator", who)
+		"token", token, "owner", h.Owner, "host", h.Locker.Host, "pid", h.Locker.PID, "service", h.Locker.Service, "operator", ask.By)
 	return h, nil
 }
 
@@ -72,16 +64,6 @@ func (h *Holder) revoked() time.Duration {
 		return left + time.Hour // as the store knows whether a ticket was taken over
 	}
 	return left + time.Minute
-}
-
-// mark says that an operator releases a lock, and who.
-func (f *Fleet) mark(ctx context.Context, name, who string, lasts time.Duration) error {
-	_, err := f.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
-		p.HSet(ctx, name, rediswire.RevokedBy, who)
-		p.PExpire(ctx, name, lasts)
-		return nil
-	})
-	return err
 }
 
 type byKey struct{}
@@ -103,32 +85,6 @@ func operator(ctx context.Context) string {
 	return name
 }
 
-// tell has the process of an attentive holder look at its lock. If that fails, the holder
-// finds out by itself.
-func (f *Fleet) tell(ctx context.Context, key string, h Holder) {
-	channel, message, ok := f.wire.News(key, h.Owner)
-	if !ok {
-		return
-	}
-	if err := f.publish(ctx, key, channel, message); err != nil {
-		f.log.WarnContext(ctx, "interlock: the holder of a lock that an operator has released is told at its next renewal",
-			"key_hash", ident.Hash(key), "error", err)
-	}
-}
-
-// publish announces something in the whole Cluster, by the server that has the lock: another one
-// may be away.
-func (f *Fleet) publish(ctx context.Context, key, channel string, message any) error {
-	if cluster, ok := f.rdb.(*redis.ClusterClient); ok {
-		node, err := cluster.MasterForKey(ctx, f.wire.LockName(key))
-		if err != nil {
-			return err
-		}
-		return node.Publish(ctx, channel, message).Err()
-	}
-	return f.rdb.Publish(ctx, channel, message).Err()
-}
-
 // grant finds the holder with a token, and makes the request that takes the lock from it. Stores do
 // not know the allowed number of places: with 0 they call one waiting locker to the free place.
 func (l *Lock) grant(token int64) (Holder, driver.ReleaseRequest, error) {
@@ -147,16 +103,6 @@ func (l *Lock) grant(token int64) (Holder, driver.ReleaseRequest, error) {
 	return Holder{}, driver.ReleaseRequest{}, fmt.Errorf("%w: %q, token %d", ErrNoGrant, l.Key, token)
 }
 
-// release sends a request to take a lock from the holder with a token. The store compares the owner,
-// which no other grant ever has.
-func release(ctx context.Context, store driver.Store, ask driver.ReleaseRequest, token int64) error {
-	_, err := store.Release(ctx, ask)
-	if errors.Is(err, driver.ErrNotOwner) {
-		return fmt.Errorf("%w: %q, token %d", ErrNoGrant, ask.Key, token)
-	}
-	return outcome(err)
-}
-
 // outcome adds [ErrOutcomeUnknown] to the error of a release, unless the server has refused the release.
 func outcome(err error) error {
 	var coded interface{ SQLState() string }
@@ -170,8 +116,15 @@ func outcome(err error) error {
 // ReleaseKept frees a lock that is kept for waiting processes ([Lock.Kept]), and has all processes
 // that wait ask for it at once: the order of their turns begins anew. It returns the lock as it
 // was. No holder loses anything: if a process was granted the lock meanwhile, the error is
-// [ErrNotKept]. The other errors are the same as for [Fleet.Release].
+// [ErrNotKept]. The other errors are the same as for [Fleet.Release], and [ErrNotServed] on any other
+// store than Redis, which keeps a lock for some seconds at most.
 func (f *Fleet) ReleaseKept(ctx context.Context, key string) (Lock, error) {
+	keeper, ok := f.store.(interface {
+		Unkeep(ctx context.Context, key string, token int64) (freed bool, err error)
+	})
+	if !ok {
+		return Lock{}, fmt.Errorf("%w: it keeps a lock for waiting processes for 4 s at most", ErrNotServed)
+	}
 	ctx, cancel := context.WithTimeout(ctx, releaseWithin)
 	defer cancel()
 	l, err := f.Inspect(ctx, key)
@@ -180,7 +133,7 @@ func (f *Fleet) ReleaseKept(ctx context.Context, key string) (Lock, error) {
 	}
 	freed := false
 	if l.Kept > 0 {
-		freed, err = f.wire.Unkeep(ctx, key, l.seen)
+		freed, err = keeper.Unkeep(ctx, key, l.Fence)
 		err = outcome(err)
 	}
 	switch {
@@ -192,57 +145,4 @@ func (f *Fleet) ReleaseKept(ctx context.Context, key string) (Lock, error) {
 	f.log.InfoContext(ctx, "interlock: an operator has freed a lock that was kept for waiting processes",
 		"key_hash", ident.Hash(key), "operator", operator(ctx))
 	return l, nil
-}
-
-// Wait returns when the lock is free ([Lock.Free]), or with the cause of ctx when that ends. It takes
-// nothing: another caller may have the lock when Wait returns. It looks several times a second.
-func (f *Fleet) Wait(ctx context.Context, key string) error {
-	return awaitFree(ctx, nil, func() (time.Duration, error) {
-		left, err := f.left(ctx, key)
-		return min(left, lookEvery), err
-	})
-}
-
-// lookEvery is the time between two looks at a lock. A release calls lockers alone.
-const lookEvery = 200 * time.Millisecond
-
-// awaitFree returns when look finds that a lock is held or kept for no time, or with the cause of
-// ctx. It looks at each wake-up, when the time has ended, and once a second.
-func awaitFree(ctx context.Context, woken <-chan struct{}, look func() (left time.Duration, err error)) error {
-	timer := time.NewTimer(0)
-	defer timer.Stop()
-	for {
-		select {
-		case <-woken:
-		case <-timer.C:
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
-		left, err := look()
-		switch {
-		case ctx.Err() != nil:
-			return context.Cause(ctx) // which is why it could not be read
-		case err != nil:
-			return err
-		}
-		if left == 0 {
-			return nil
-		}
-		timer.Reset(max(time.Millisecond, min(left, time.Second)))
-	}
-}
-
-// left returns for how long a lock is held or kept at most, and 0 if it is free.
-func (f *Fleet) left(ctx context.Context, key string) (left time.Duration, err error) {
-	l, _, err := f.readOne(ctx, key)
-	if err != nil || l.Held == 0 {
-		return l.Kept, err
-	}
-	for _, h := range l.Holders {
-		left = max(left, h.Left)
-	}
-	if left <= 0 { // it never ends, or none of the holders was read
-		left = time.Second
-	}
-	return left, nil
 }

@@ -66,7 +66,7 @@ var needs = []need{
 }
 
 // rights finds which rights a user lacks.
-func (f *Fleet) rights(ctx context.Context, user string, r *Report) error {
+func (f *servers) rights(ctx context.Context, user string, r *Report) error {
 	own := user == ""
 	if own {
 		if name, err := f.rdb.Do(ctx, "ACL", "WHOAMI").Text(); err == nil {
@@ -82,12 +82,12 @@ func (f *Fleet) rights(ctx context.Context, user string, r *Report) error {
 	_, clustered := f.rdb.(*redis.ClusterClient)
 	cmds := make([]*redis.Cmd, len(needs))
 	// All to one server: rights are a server's own, and a Cluster's are alike.
-	masters, err := f.masters(ctx)
+	masters, err := f.wire.Masters(ctx)
 	node := slices.IndexFunc(masters, func(node *redis.Client) bool { return !f.away(r, node) })
 	if err != nil || node < 0 {
 		return rediswire.Wrap(err)
 	}
-	err = pipelined(ctx, masters[node], func(p redis.Pipeliner) {
+	err = rediswire.Pipelined(ctx, masters[node], func(p redis.Pipeliner) {
 		for i, n := range needs {
 			args := []any{"ACL", "DRYRUN", user}
 			for word := range strings.FieldsSeq(n.command) {
@@ -128,7 +128,7 @@ func (f *Fleet) rights(ctx context.Context, user string, r *Report) error {
 }
 
 // username returns the name of the client's login.
-func (f *Fleet) username() string {
+func (f *servers) username() string {
 	switch c := f.rdb.(type) {
 	case *redis.Client:
 		return c.Options().Username
@@ -143,7 +143,7 @@ var theRule = regexp.MustCompile(`the rule is ([+&~]\S+)`)
 
 // tryRights takes a lock, a place and an entry under separate names, and gives them
 // back.
-func (f *Fleet) tryRights(ctx context.Context, r *Report) error {
+func (f *servers) tryRights(ctx context.Context, r *Report) error {
 	key, id := "interlock doctor/"+rand.Text(), strings.ToLower(rand.Text())
 	ask := driver.AcquireRequest{
 		Key: key, TTL: time.Second, Late: func(driver.Reply, error) {}, Deadline: time.Now().Add(5 * time.Second),

@@ -20,7 +20,7 @@ import (
 )
 
 // stored are the locks of a store in memory, and a locker on it.
-func stored(t *testing.T) (*fleet.Stored, *memstore.Store, *core.Locker) {
+func stored(t *testing.T) (*fleet.Fleet, *memstore.Store, *core.Locker) {
 	t.Helper()
 	store := memstore.New()
 	f, err := fleet.On(store, fleet.Logger(slog.New(slog.NewTextHandler(io.Discard, nil))))
@@ -45,7 +45,7 @@ func lockerOn(t *testing.T, store core.Store) *core.Locker {
 }
 
 // keys are the keys of a list.
-func keys(t *testing.T, f *fleet.Stored, pattern string) (all []string) {
+func keys(t *testing.T, f *fleet.Fleet, pattern string) (all []string) {
 	t.Helper()
 	for l, err := range f.Locks(t.Context(), pattern) {
 		if err != nil {

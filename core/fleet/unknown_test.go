@@ -62,7 +62,7 @@ func TestUnknownOutcomesAreCountedWithoutARetry(t *testing.T) {
 // locksOnly is a store that keeps no records.
 type locksOnly struct {
 	driver.Store
-	fleet.Lister
+	driver.Lister
 }
 
 func TestAStoreWithoutRecordsSaysThatItCountsNone(t *testing.T) {

@@ -20,6 +20,7 @@ import (
 var _ interface {
 	driver.Turns
 	driver.Registry
+	driver.Lister
 } = (*redisstore.Store)(nil)
 
 func TestTheStoreKeepsItsContract(t *testing.T) {

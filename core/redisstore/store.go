@@ -3,6 +3,7 @@ package redisstore
 import (
 	"context"
 	"fmt"
+	"iter"
 	"log/slog"
 	"time"
 
@@ -21,6 +22,7 @@ type Store struct{ wire *rediswire.Store }
 var (
 	_ driver.Store    = (*Store)(nil)
 	_ driver.Registry = (*Store)(nil)
+	_ driver.Lister   = (*Store)(nil)
 )
 
 // Option configures a [Store]. Options do not change after [New].
@@ -200,6 +202,22 @@ func (s *Store) Announce(ctx context.Context, a driver.Announcement) error {
 
 // Withdraw implements [driver.Registry].
 func (s *Store) Withdraw(ctx context.Context, id string) error { return s.wire.Withdraw(ctx, id) }
+
+// Entries implements [driver.Registry].
+func (s *Store) Entries(ctx context.Context) iter.Seq2[driver.Entry, error] {
+	return s.wire.Entries(ctx)
+}
+
+// Look implements [driver.Lister]. It reads with the client that was given to [New].
+func (s *Store) Look(ctx context.Context, key string) (driver.View, error) {
+	return s.wire.Look(ctx, key)
+}
+
+// List implements [driver.Lister], as Look does. It goes through all keys of the database by SCAN, at most
+// 20,000 a second.
+func (s *Store) List(ctx context.Context, begin string) iter.Seq2[driver.View, error] {
+	return s.wire.List(ctx, begin)
+}
 
 // Check asks all masters for the settings that the promises of a lock depend on. It returns a
 // sorted list of sentences, one for each unsafe setting; the list is empty if all is well. Use it

@@ -22,7 +22,7 @@ func TestTheModuleStaysAsSmallAsItIs(t *testing.T) {
 		{"structs with 15 and more fields", len(c.Wide), 14},
 		{"fields of lock.acquisition", c.Acquisition, 8},
 		{"percent of the calls in package lock that run back", int(c.backward()), 15},
-		{"interfaces of core/driver", len(c.Interfaces), 4},
+		{"interfaces of core/driver", len(c.Interfaces), 5}, // with Lister, which was a part of package fleet
 		{"lines of code of drivertest", c.Contract, 1100},
 	} {
 		if b.is == 0 || b.is > b.most {

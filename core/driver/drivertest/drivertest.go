@@ -127,7 +127,7 @@ func (p *part) run(t *testing.T, store driver.Store) (missing string) {
 
 // needs reports whether a store has what a part needs.
 var needs = map[string]func(driver.Store) bool{
-	"Turns": is[driver.Turns], "Registry": is[driver.Registry], "Lister": is[lister],
+	"Turns": is[driver.Turns], "Registry": is[driver.Registry], "Lister": is[driver.Lister],
 	"places": serves(driver.Hold{Kind: driver.Shared, TTL: lease}, driver.Hold{Kind: driver.Permit, TTL: lease}),
 	"lines":  serves(driver.Hold{TTL: lease, Line: driver.Newest}, driver.Hold{TTL: lease, Line: driver.OneWaiter}),
 	"moves":  serves(driver.Hold{TTL: lease, Moves: true}),

@@ -3,6 +3,7 @@ package rediswire
 import (
 	"context"
 	_ "embed"
+	"strconv"
 	"time"
 
 	"github.com/interlock-go/interlock/core/driver"
@@ -17,9 +18,9 @@ var unkeepScript = NewScript(complete(unkeepSource, ""))
 // mostKept is for how many lockers a lock is kept at most (lua/reserve.lua).
 const mostKept = 4
 
-// KeptFor returns for how many of the first lockers of a list a lock is kept that was reserved
+// keptFor returns for how many of the first lockers of a list a lock is kept that was reserved
 // for a time. A locker that has entered the list since is not among them.
-func KeptFor(q string, reserved time.Duration) (n int) {
+func keptFor(q string, reserved time.Duration) (n int) {
 	for w := range driver.Waiters(q).All() {
 		if n == mostKept || reserved <= 0 || !w.Patient() {
 			break
@@ -30,10 +31,10 @@ func KeptFor(q string, reserved time.Duration) (n int) {
 	return n
 }
 
-// Unkeep frees a lock that is kept for waiting lockers, and calls these. fence is the text of the
-// lock's fence when the caller found the lock kept. Unkeep returns false if the lock was not kept
+// Unkeep frees a lock that is kept for waiting lockers, and calls these. token is the last
+// token of the lock when the caller found it kept ([driver.View.Token]). Unkeep returns false if the lock was not kept
 // any more, or had a holder in between.
-func (s *Store) Unkeep(ctx context.Context, key, fence string) (freed bool, err error) {
+func (s *Store) Unkeep(ctx context.Context, key string, token int64) (freed bool, err error) {
 	r := new(struct {
 		Request
 		names [2]string // lock, fence
@@ -41,7 +42,9 @@ func (s *Store) Unkeep(ctx context.Context, key, fence string) (freed bool, err 
 		room  [callArgs + 4]any
 	})
 	r.names[0], r.names[1] = s.names.with(key, fenceSuffix)
-	r.seen = fence
+	if token != 0 { // else there was no fence
+		r.seen = strconv.FormatInt(token, 10)
+	}
 	r.Make(s, unkeepScript, r.names[0], r.room[:]).Keys(&r.names[0], &r.names[1]).Args(&r.seen)
 	if r.Start(); !r.Wait(ctx, time.Time{}) {
 		return false, inflight.Pending(ctx)

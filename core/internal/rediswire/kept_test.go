@@ -22,7 +22,7 @@ func TestALockIsKeptForTheLockersForWhichItWasReservedAndNotForThoseThatCameSinc
 		{"a~q,b,c~q", 2 * time.Second, 1}, // a release stops at an entry without patience
 		{"a~q,b~q,c~q,d~q,e~q", 4 * time.Second, 4},
 	} {
-		if n := KeptFor(c.q, c.reserved); n != c.want {
+		if n := keptFor(c.q, c.reserved); n != c.want {
 			t.Errorf("%q, reserved for %v: kept for %d lockers, want %d", c.q, c.reserved, n, c.want)
 		}
 	}
@@ -51,10 +51,10 @@ func TestAnOperatorFreesNoLockThatHasBeenGrantedSinceHeLooked(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			if err := srv.Set(t.Context(), s.FenceName(state), c.fence, time.Hour).Err(); err != nil {
+			if err := srv.Set(t.Context(), fenceOf(name), c.fence, time.Hour).Err(); err != nil {
 				t.Fatal(err)
 			}
-			if freed, err := s.Unkeep(t.Context(), state, "5"); err != nil || freed != c.freed {
+			if freed, err := s.Unkeep(t.Context(), state, 5); err != nil || freed != c.freed {
 				t.Errorf("freed is %v, %v; want %v", freed, err, c.freed)
 			}
 			left := srv.Exists(t.Context(), name).Val()

@@ -191,7 +191,10 @@ type release struct {
 }
 
 // Release implements [driver.Store].
-func (s *Store) Release(_ context.Context, ask driver.ReleaseRequest) (waiting driver.Waiters, err error) {
+func (s *Store) Release(ctx context.Context, ask driver.ReleaseRequest) (waiting driver.Waiters, err error) {
+	if ask.Revoked > 0 {
+		return s.revoke(ctx, ask)
+	}
 	r, _ := s.releases.Get().(*release)
 	if r == nil {
 		r = &release{}

@@ -59,9 +59,9 @@ func TombstoneOf(record string) string { return record + ":gone" }
 // Completion is the channel for the announcement of the end of a claim.
 func (s *Store) Completion(record string) string { return record + ":done" + s.names.db }
 
-// RevokedName is the key that says for a while that an operator has released the lock of an
+// revokedName is the key that says for a while that an operator has released the lock of an
 // owner. The scripts look for it where an owner does not hold its lock.
-func (s *Store) RevokedName(key, owner string) string {
+func (s *Store) revokedName(key, owner string) string {
 	return s.names.lock(key) + ":revoked:" + owner
 }
 

@@ -69,9 +69,9 @@ func (s *Store) offerOf(message string) (o driver.Offer, ok bool) {
 	return o, ok
 }
 
-// News returns a channel and a message which tell the locker of an attentive owner that
+// news returns a channel and a message which tell the locker of an attentive owner that
 // something has happened to the lock of a key. ok is false for any other owner.
-func (s *Store) News(key, owner string) (channel, message string, ok bool) {
+func (s *Store) news(key, owner string) (channel, message string, ok bool) {
 	id, ok := driver.IsAttentive(owner)
 	if !ok {
 		return "", "", false

@@ -28,7 +28,7 @@ func FuzzNews(f *testing.F) {
 		if key == "" {
 			return // is no key
 		}
-		channel, message, ok := s.News(key, driver.Attentive("id:17"))
+		channel, message, ok := s.news(key, driver.Attentive("id:17"))
 		got, owner, read := s.newsOf("id", message)
 		if !ok || !read || got != key || owner != driver.Attentive("id:17") || channel != "interlock:wanted:id" {
 			t.Errorf("news about %q is %q on %q, and read as %q and %q", key, message, channel, got, owner)

@@ -20,6 +20,8 @@ import (
 // Store keeps locks in Redis. It implements [driver.Store] and is safe for concurrent
 // use. [Open] makes one.
 type Store struct {
+	rdb      redis.UniversalClient // the application's: what is shown to operators is read with it
+	rate     int                   // keys a second that a list looks at, on each master
 	names    names
 	log      *logs.Log
 	announce announcements
@@ -59,6 +61,8 @@ type Config struct {
 	Sharded bool
 	// Connections bounds the connections for requests to one server; zero is maxPipelines.
 	Connections int
+	// Rate bounds how many keys a list looks at in a second, on each master; zero is 20,000.
+	Rate int
 	// Scripts are loaded on each connection, besides the scripts of locks.
 	Scripts []*Script
 
@@ -98,7 +102,7 @@ func Open(rdb redis.UniversalClient, set Config) (*Store, error) {
 	if set.Log == nil {
 		set.Log = new(logs.Log)
 	}
-	s := &Store{names: namesOf(set.Prefix, 0), log: set.Log, ack: ack{set.Replicas, set.Within}}
+	s := &Store{rdb: rdb, rate: cmp.Or(set.Rate, defaultRate), names: namesOf(set.Prefix, 0), log: set.Log, ack: ack{set.Replicas, set.Within}}
 	s.requests = route{
 		store: s, ack: s.ack, most: cmp.Or(set.Connections, maxPipelines), patience: set.patience, following: make(chan struct{}, maxFollowing),
 	}

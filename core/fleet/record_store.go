@@ -6,24 +6,21 @@ import (
 	"iter"
 
 	"github.com/interlock-go/interlock/core/idempotency/record"
-	"github.com/interlock-go/interlock/core/internal/ident"
 )
 
 var errNoRecords = fmt.Errorf("%w: idempotency records are on Redis and PostgreSQL", ErrNotServed)
 
-// Record reads the record of an idempotency key, as [Fleet.Record] does.
-func (s *Stored) Record(ctx context.Context, principal, key string) (Record, error) {
-	return s.RecordByID(ctx, ident.Record(principal, key))
-}
+// storeRecords are the records in a store; a nil Lister has none.
+type storeRecords struct{ record.Lister }
 
-// RecordByID is [Stored.Record] by the hash of the record.
-func (s *Stored) RecordByID(ctx context.Context, id string) (Record, error) {
-	if s.records == nil {
-		return Record{ID: id, State: RecordNone}, errNoRecords
+func (s storeRecords) byID(ctx context.Context, id string) (Record, error) {
+	none := Record{ID: id, State: RecordNone}
+	if s.Lister == nil {
+		return none, errNoRecords
 	}
-	v, err := s.records.LookRecord(ctx, id)
+	v, err := s.LookRecord(ctx, id)
 	if err != nil {
-		return Record{ID: id, State: RecordNone}, err
+		return none, err
 	}
 	r := recordOf(&v)
 	if r.State == RecordCompleted {
@@ -33,18 +30,12 @@ func (s *Stored) RecordByID(ctx context.Context, id string) (Record, error) {
 	return r, nil
 }
 
-// Records goes through the records of all endpoints, as [Fleet.Records] does.
-func (s *Stored) Records(ctx context.Context, q RecordQuery) iter.Seq2[Record, error] {
+func (s storeRecords) list(ctx context.Context, q RecordQuery) iter.Seq2[Record, error] {
+	if s.Lister == nil {
+		return failed(errNoRecords)
+	}
 	return func(yield func(Record, error) bool) {
-		if s.records == nil {
-			yield(Record{}, errNoRecords)
-			return
-		}
-		if err := q.check(); err != nil {
-			yield(Record{}, err)
-			return
-		}
-		for v, err := range s.records.ListRecords(ctx, q.After, q.claims()) {
+		for v, err := range s.ListRecords(ctx, q.After, q.claims()) {
 			if err != nil {
 				yield(Record{}, err)
 				return
@@ -55,11 +46,6 @@ func (s *Stored) Records(ctx context.Context, q RecordQuery) iter.Seq2[Record, e
 			}
 		}
 	}
-}
-
-// Unknown counts the records with an unknown outcome, as [Fleet.Unknown] does.
-func (s *Stored) Unknown(ctx context.Context) (int, error) {
-	return countUnknown(ctx, s.Records)
 }
 
 // states are the names of the states of records.
