@@ -10,6 +10,7 @@ import (
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/memstore"
 	"github.com/interlock-go/interlock/core/reason"
+	"github.com/interlock-go/interlock/internal/testkit"
 )
 
 // A store that hangs answers nothing before clients give up. All requests of an outage counted as clients
@@ -36,15 +37,8 @@ func TestACallerThatGivesUpOnASilentStoreReportsTheStore(t *testing.T) {
 				if c.hangs {
 					s.Intercept(during(memstore.Acquire, memstore.Fault{Before: 3 * time.Second}))
 				}
-				ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+				ctx, cancel := testkit.GivesUp(t.Context(), c.after, c.deadline)
 				defer cancel()
-				if c.deadline {
-					var end context.CancelFunc
-					ctx, end = context.WithTimeout(ctx, c.after)
-					defer end()
-				} else {
-					time.AfterFunc(c.after, cancel)
-				}
 				reasons := make(chan reason.Reason)
 				for range 2 { // the first one asks, and the second waits behind it
 					go func() {

@@ -203,6 +203,13 @@ func TestProcessesAtAllDistancesGetTheirShare(t *testing.T) {
 	}
 }
 
+// enters has a locker of another process, without a caller here, enter the list of a held lock.
+func enters(t *testing.T, store core.Store, waiter driver.Waiter) {
+	t.Helper()
+	_, err := store.Acquire(t.Context(), driver.AcquireRequest{Key: "k", Owner: waiter.ID() + ":1", TTL: time.Minute, Waiter: waiter})
+	wantErr(t, err, nil)
+}
+
 // Processes that died while they waited cost the others a second or two, however many they are. If they
 // took offers the store notices that nobody listens, and passes them over at once.
 func TestDeadProcessesDoNotAddUp(t *testing.T) {
@@ -223,10 +230,7 @@ func TestDeadProcessesDoNotAddUp(t *testing.T) {
 					if c.offers {
 						dead = dead.TakingOffers()
 					}
-					_, err := store.Acquire(t.Context(), driver.AcquireRequest{
-						Key: "k", Owner: fmt.Sprint("dead", i, ":1"), TTL: time.Minute, Waiter: dead,
-					})
-					wantErr(t, err, nil)
+					enters(t, store, dead)
 				}
 				got := make(chan time.Time)
 				go func() {
@@ -257,10 +261,7 @@ func TestProcessesThatHangCostTheirTurnsAlone(t *testing.T) {
 				for i := range driver.KeptFor {
 					id := fmt.Sprint("hangs", i)
 					t.Cleanup(store.Offers(id, func(bool) {}, func(driver.Offer) {}))
-					_, err := store.Acquire(t.Context(), driver.AcquireRequest{
-						Key: "k", Owner: id + ":1", TTL: time.Minute, Waiter: driver.NewWaiter(id, driver.Exclusive, 100*time.Millisecond).TakingOffers(),
-					})
-					wantErr(t, err, nil)
+					enters(t, store, driver.NewWaiter(id, driver.Exclusive, 100*time.Millisecond).TakingOffers())
 				}
 				got := make(chan time.Time, waiting)
 				for range waiting {

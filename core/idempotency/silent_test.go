@@ -11,6 +11,7 @@ import (
 	"github.com/interlock-go/interlock/core/idempotency/endpoint"
 	"github.com/interlock-go/interlock/core/memstore"
 	"github.com/interlock-go/interlock/core/reason"
+	"github.com/interlock-go/interlock/internal/testkit"
 )
 
 // A store that hangs answers nothing before clients give up. An outage counted as clients that leave, or whose
@@ -41,15 +42,8 @@ func TestAClientThatGivesUpOnASilentStoreReportsTheStore(t *testing.T) {
 					})
 					synctest.Wait()
 				}
-				ctx, cancel := context.WithTimeout(w.Context(), time.Hour)
+				ctx, cancel := testkit.GivesUp(w.Context(), c.after, c.deadline)
 				defer cancel()
-				if c.deadline {
-					var end context.CancelFunc
-					ctx, end = context.WithTimeout(ctx, c.after)
-					defer end()
-				} else {
-					time.AfterFunc(c.after, cancel)
-				}
 				w.want(serve(ctx, e, post("k"), answers(200, &n)), string(c.want))
 				if n != 0 {
 					w.Errorf("the handler ran %d times; want 0, since the client has gone", n)

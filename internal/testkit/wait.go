@@ -29,6 +29,17 @@ func Until(tb testing.TB, what string, f func() bool) {
 // not an expectation of how fast anything is.
 const Patience = 20 * time.Second
 
+// GivesUp returns the context of a caller that gives up after some time: by a deadline, or by an end of the context that
+// has a later deadline.
+func GivesUp(ctx context.Context, after time.Duration, byDeadline bool) (context.Context, context.CancelFunc) {
+	if byDeadline {
+		return context.WithTimeout(ctx, after)
+	}
+	ctx, cancel := context.WithTimeout(ctx, time.Hour)
+	time.AfterFunc(after, cancel)
+	return ctx, cancel
+}
+
 // Queued waits until n callers wait in the locker.
 func Queued(tb testing.TB, locker *core.Locker, n int) {
 	tb.Helper()
