@@ -61,10 +61,15 @@ type UnsentError struct{ error }
 // Unwrap returns the error of the pool.
 func (e UnsentError) Unwrap() error { return e.error }
 
-// Conn takes a connection from a pool. If all of them stay in use, the error says so, and what helps: most
-// often handlers have them, which wait for a lock or for their claim.
+// Conn takes a connection from a pool. Tries to connect to a server that is away are spaced. If all connections
+// stay in use, the error says so, and what helps: most often handlers have them, which wait for a lock or for
+// their claim.
 func Conn(ctx context.Context, db *sql.DB) (*sql.Conn, error) {
+	if err := await(ctx, db); err != nil {
+		return nil, err
+	}
 	conn, err := db.Conn(ctx)
+	connected(ctx, db, err)
 	if limit := Limit(db); err != nil && ctx.Err() != nil && limit > 0 && inUse(db) >= limit {
 		err = fmt.Errorf("all %d connections of the pool stayed in use: %s", limit, Advice)
 	}

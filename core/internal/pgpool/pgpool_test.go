@@ -7,7 +7,11 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/interlock-go/interlock/core/internal/pgpool"
 )
@@ -101,4 +105,60 @@ func TestAnErrorOfOneRequestIsToldFromAnErrorOfAll(t *testing.T) {
 	if pgpool.MayBeOnes(errors.New("broken pipe")) {
 		t.Error("a broken connection is taken for an error of one request")
 	}
+}
+
+// away is a server that refuses connections, until it is back.
+type away struct {
+	ending
+	dials atomic.Int64
+	back  atomic.Bool
+}
+
+func (a *away) Connect(context.Context) (sqldriver.Conn, error) {
+	if a.dials.Add(1); a.back.Load() {
+		return a.ending, nil
+	}
+	time.Sleep(time.Millisecond)
+	return nil, errors.New("connection refused")
+}
+
+// A caller that waits for its turn to connect gets the reason of the others, and all go on when one has connected.
+func TestTriesToConnectToAServerThatIsAwayAreSpaced(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := &away{}
+		db := sql.OpenDB(server)
+		defer func() { _ = db.Close() }()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		var callers sync.WaitGroup
+		for range 200 {
+			callers.Go(func() {
+				for ctx.Err() == nil {
+					if _, err := pgpool.Conn(ctx, db); ctx.Err() == nil && (err == nil || !strings.Contains(err.Error(), "refused")) {
+						t.Errorf("%v; want the refusal of the server", err)
+					}
+				}
+			})
+		}
+		callers.Wait()
+		if n := server.dials.Load(); n < 50 || n > 300 { // all 200 have begun before the first has failed
+			t.Errorf("%d tries in a second, want about 50 after the first ones", n)
+		}
+		server.back.Store(true)
+		began := time.Now()
+		for range 200 {
+			callers.Go(func() {
+				conn, err := pgpool.Conn(t.Context(), db)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				_ = conn.Close()
+			})
+		}
+		callers.Wait()
+		if took := time.Since(began); took > 50*time.Millisecond {
+			t.Errorf("all callers had a connection %v after the server was back, want at most two pauses", took)
+		}
+	})
 }
