@@ -332,6 +332,6 @@ var layers = []layer{
 // testOnly are packages that nothing but tests, and each other, may import,
 // also where the layers would allow it.
 var testOnly = []string{
-	"./internal/redistest", "./internal/logtest", "./internal/pace", "./internal/testkit/...", "./internal/frameworks/...", "./internal/idemcases/...",
+	"./internal/redistest", "./internal/logtest", "./internal/pace", "./internal/drawn", "./internal/testkit/...", "./internal/frameworks/...", "./internal/idemcases/...",
 	"./core/adapter/adaptertest", "./core/idempotency/endpoint/endpointtest", "./internal/way", "./examples/internal/servicetest",
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/interlock-go/interlock/core/driver"
 	"github.com/interlock-go/interlock/core/driver/keystate"
 	"github.com/interlock-go/interlock/core/pgstore"
+	"github.com/interlock-go/interlock/internal/drawn"
 )
 
 // rulesStall is the longest time between two looks at a row with a call between them that is
@@ -40,6 +41,9 @@ type rulesWorld struct {
 	before  []call
 	notes   keystate.Notes
 }
+
+// asks has the fields of requests that the worlds draw.
+var asks drawn.Fields[driver.AcquireRequest]
 
 // call is a request, to the store and to the rules.
 type call struct {
@@ -118,6 +122,9 @@ func (w *rulesWorld) request() call {
 		return declines(w.key, req.Waiter.ID())
 	case 10:
 		req.From, req.Kind, req.AtMost, req.Waiter, req.Line, req.Order = h.Owner, h.Kind, h.AtMost, "", 0, 0
+		if w.once(4) {
+			req.Above = time.Now().Add(time.Hour).UnixMicro() + int64(w.owners)
+		}
 		req.Noted = []time.Duration{0, time.Millisecond, 50 * time.Millisecond, time.Minute}[w.rand.IntN(4)]
 		return w.acquires(req)
 	}
@@ -139,6 +146,7 @@ func (w *rulesWorld) acquires(req driver.AcquireRequest) call {
 	if stands {
 		req.Owner = ""
 	}
+	asks.Note(req)
 	return call{fmt.Sprintf("acquires %+v", req), func(ctx context.Context, s *pgstore.Store) verdict {
 		ask := s.Acquire
 		if stands {
@@ -393,6 +401,8 @@ func TestTheStoreKeepsTheRulesOfLocks(t *testing.T) {
 	all.Wait()
 	counts := seen.all()
 	t.Logf("%d calls compared, %d were too slow; rows without and with a record, before and after: %v", calls.Load(), slow.Load(), counts)
+	// Offers and numbers of lines are in the plays of package drivertest: a world has no locker that remembers them.
+	asks.WantAll(t, "Offer", "Number", "Deadline", "Late")
 	if slices.Min(counts[:]) < least {
 		t.Errorf("after %d calls %v rows without and with a record, before and after; want %d of each", most, counts, least)
 	}

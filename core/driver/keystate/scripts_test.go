@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/interlock-go/interlock/core/driver"
+	"github.com/interlock-go/interlock/internal/drawn"
 )
 
 // The scripts have the rules of package keystate in another language. A world makes random calls of
@@ -17,6 +18,9 @@ import (
 // be the same. The server carried a call out between two readings of its clock, and Redis counts
 // leases in whole milliseconds. So the record is tried at a few instants, and a world keeps each
 // record that agrees. It fails when none is left.
+
+// asks has the fields of requests that the worlds draw.
+var asks drawn.Fields[driver.AcquireRequest]
 
 // asked is a call of a script.
 type asked struct {
@@ -134,20 +138,24 @@ func (c asked) by(r *candidate, now time.Time) (o effect, ttl time.Duration, roo
 		if c.owner == "" {
 			ask = r.Stand
 		}
-		var rep driver.Reply
-		rep, n = ask(driver.AcquireRequest{
+		req := driver.AcquireRequest{
 			Owner: c.owner, Kind: c.kind(), AtMost: int(c.atMost), TTL: ms(c.lease), Waiter: driver.Waiter(c.id), Left: ms(c.left),
 			Line: c.line, Number: c.number, Order: c.order, Offer: c.offer,
-		}, now)
+		}
+		asks.Note(req)
+		var rep driver.Reply
+		rep, n = ask(req, now)
 		r.Again(&rep, driver.Waiter(c.id).ID())
 		o.granted, o.token, o.number, o.holder = rep.Granted, rep.Token, rep.Number, rep.Holder
 		o.listed, o.full, o.out = rep.Listed, rep.Full, rep.Out
 		ttl, room = rep.TTL, rep.Room
 	case c.script == "move":
-		var rep driver.Reply
-		rep, n, err = r.Move(driver.AcquireRequest{
+		req := driver.AcquireRequest{
 			Owner: c.owner, Kind: c.kind(), AtMost: int(c.atMost), TTL: ms(c.lease), From: c.from, Above: c.above, Noted: ms(c.noted),
-		}, now)
+		}
+		asks.Note(req)
+		var rep driver.Reply
+		rep, n, err = r.Move(req, now)
 		if n.Noted > 0 {
 			r.notes[c.from] = now.Add(n.Noted)
 		}

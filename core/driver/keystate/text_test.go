@@ -10,7 +10,11 @@ import (
 	"time"
 
 	"github.com/interlock-go/interlock/core/driver"
+	"github.com/interlock-go/interlock/internal/drawn"
 )
+
+// written has the fields of requests that records were written after.
+var written drawn.Fields[driver.AcquireRequest]
 
 // random makes a random request to a record, and returns all that comes of it.
 func random(r *Record, rnd *rand.Rand, now time.Time) string {
@@ -25,8 +29,12 @@ func random(r *Record, rnd *rand.Rand, now time.Time) string {
 		Waiter: name, Left: time.Duration(rnd.IntN(2)) * time.Second,
 	}
 	if ask.Kind == driver.Exclusive {
-		ask.Line, ask.Order = driver.Line(rnd.IntN(3)), rnd.Int64N(9)
+		ask.Line, ask.Order, ask.Number = driver.Line(rnd.IntN(3)), rnd.Int64N(9), rnd.Int64N(3)
+		if rnd.IntN(2) == 0 {
+			ask.Offer = r.reserved.token
+		}
 	}
+	written.Note(ask)
 	switch rnd.IntN(8) {
 	case 0, 1, 2:
 		rep, n := r.Acquire(ask, now)
@@ -46,7 +54,8 @@ func random(r *Record, rnd *rand.Rand, now time.Time) string {
 		if rnd.IntN(2) == 0 {
 			return fmt.Sprint(r.Decline(id, now))
 		}
-		ask.From, ask.Noted, ask.Waiter, ask.Line = id+":1", time.Second, "", driver.InTurn
+		ask.From, ask.Noted, ask.Above, ask.Waiter, ask.Line = id+":1", time.Second, rnd.Int64N(9), "", driver.InTurn
+		written.Note(ask)
 		rep, n, err := r.Move(ask, now)
 		return fmt.Sprint(rep, n, err)
 	}
@@ -70,16 +79,16 @@ func TestARecordGoesOnFromItsText(t *testing.T) {
 			if was != is {
 				t.Fatalf("seed %d: after its text a record answers %s; the record itself answered %s", seed, is, was)
 			}
-			written, err := read.AppendText(nil)
+			text, err := read.AppendText(nil)
 			if err != nil {
 				t.Fatal(err)
 			}
 			for _, field := range known {
-				seen[field] = seen[field] || bytes.Contains(written, []byte(`"`+field+`":`))
+				seen[field] = seen[field] || bytes.Contains(text, []byte(`"`+field+`":`))
 			}
 			read = Record{}
-			if err := read.UnmarshalText(written); err != nil {
-				t.Fatalf("seed %d: a record does not read its text %s: %v", seed, written, err)
+			if err := read.UnmarshalText(text); err != nil {
+				t.Fatalf("seed %d: a record does not read its text %s: %v", seed, text, err)
 			}
 		}
 	}
@@ -88,6 +97,7 @@ func TestARecordGoesOnFromItsText(t *testing.T) {
 			t.Errorf("no text had the field %q", field)
 		}
 	}
+	written.WantAll(t, "Key", "Deadline", "Late") // of which the rules know nothing
 }
 
 func TestATextKeepsFieldsThatThisVersionDoesNotKnow(t *testing.T) {
