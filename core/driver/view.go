@@ -16,7 +16,7 @@ type Lister interface {
 	// List goes through the locks that are held or kept, with keys that begin with a text. It reads
 	// a bounded page at a time. A lock that is held all the time is returned at least once. An error
 	// ends the iteration, unless it comes with a View that has a key: then the lock cannot be read, as
-	// after damage, and the iteration goes on. Holders may lack their Host. If one of several servers
+	// after damage, and the iteration goes on. Holders may lack their Host. If a server of several
 	// does not answer, the locks of the others are returned before an error that matches
 	// [ErrIncomplete].
 	List(ctx context.Context, begin string) iter.Seq2[View, error]

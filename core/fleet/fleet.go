@@ -38,7 +38,7 @@ var ErrNotServed = errors.New("interlock: the store does not have this")
 // others were returned before. The error wraps the cause.
 var ErrIncomplete = driver.ErrIncomplete
 
-// Fleet shows and repairs the locks of a store. [New] makes one of the locks of a Redis, and [On] of any
+// Fleet shows and repairs the locks of a store. [New] makes a Fleet on Redis, and [On] on any
 // store that is a [driver.Lister]. It is safe for concurrent use. Close it at the end.
 //
 // Processes have names where the store is a [driver.Registry], as Redis is. Elsewhere [Holder.Locker] and

@@ -30,8 +30,8 @@ func (f *Fields[T]) Note(request T) {
 	}
 }
 
-// WantAll fails the test for each field that no request had, but for those that it leaves out. It
-// also fails for one of these that was drawn, or that does not exist.
+// WantAll fails the test for each field that no request had, except the named fields. It
+// also fails for a named field that was drawn, or does not exist.
 func (f *Fields[T]) WantAll(tb testing.TB, without ...string) {
 	tb.Helper()
 	f.mu.Lock()

@@ -33,11 +33,11 @@ func TestAFieldThatIsNotDrawnIsFound(t *testing.T) {
 		without  []string
 		want     []string // of the failures, in their order
 	}{
-		"all are drawn":                 {[]request{{Key: "k"}, {Weight: 1}}, []string{"Late"}, nil},
-		"one is not drawn":              {[]request{{Key: "k"}}, []string{"Late"}, []string{"Weight was drawn: false"}},
-		"one that is left out is drawn": {[]request{{Key: "k", Weight: 1}}, []string{"Weight", "Late"}, []string{"Weight was drawn: true"}},
-		"one that does not exist":       {[]request{{Key: "k", Weight: 1}}, []string{"Late", "Wait"}, []string{"no field Wait"}},
-		"nothing is drawn":              {nil, nil, []string{"Key was", "Weight was", "Late was"}},
+		"all are drawn":                {[]request{{Key: "k"}, {Weight: 1}}, []string{"Late"}, nil},
+		"one is not drawn":             {[]request{{Key: "k"}}, []string{"Late"}, []string{"Weight was drawn: false"}},
+		"a named field is drawn":       {[]request{{Key: "k", Weight: 1}}, []string{"Weight", "Late"}, []string{"Weight was drawn: true"}},
+		"a named field does not exist": {[]request{{Key: "k", Weight: 1}}, []string{"Late", "Wait"}, []string{"no field Wait"}},
+		"nothing is drawn":             {nil, nil, []string{"Key was", "Weight was", "Late was"}},
 	} {
 		var fields drawn.Fields[request]
 		for _, r := range c.requests {

@@ -46,7 +46,7 @@ func Queued(tb testing.TB, locker *core.Locker, n int) {
 	QueuedBefore[struct{}](tb, locker, n)
 }
 
-// QueuedBefore is Queued for calls that wait: an answer to one of them ends the test at once.
+// QueuedBefore is Queued for calls that wait: an answer to any call ends the test at once.
 func QueuedBefore[T any](tb testing.TB, locker *core.Locker, n int, answers ...<-chan T) {
 	tb.Helper()
 	Until(tb, fmt.Sprintf("%d queued", n), func() bool {

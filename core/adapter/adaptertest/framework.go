@@ -20,7 +20,7 @@ type Framework struct {
 	// flushed parts and connections then.
 	HTTP bool
 	// Statuses is another framework that answers with statuses of HTTP. Without HTTP and Statuses
-	// the codes are those of gRPC.
+	// the codes are gRPC's.
 	Statuses bool
 	// Parts: the output of a handler arrives part by part.
 	Parts bool
