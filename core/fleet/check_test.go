@@ -87,6 +87,28 @@ func TestAUserThatMayNotAskForRightsTries(t *testing.T) {
 	}
 }
 
+// A user that is switched off has all rights, and may not log in.
+func TestTheRightsOfAUserThatIsSwitchedOff(t *testing.T) {
+	t.Parallel()
+	srv := redistest.Start(t)
+	w := worldOf(t, srv.Client(t), "interlock")
+	user(t, srv, "+@all", "~*", "&*")
+	off := fleet.MissingRight{For: "locks", Right: "on"}
+	for _, protocol := range []int{2, 3} {
+		f := w.fleetOf(srv.Client(t, func(o *redis.Options) { o.Protocol = protocol }))
+		for state, want := range map[string][]fleet.MissingRight{"on": nil, "off": {off}} {
+			wantErr(t, w.rdb.Do(t.Context(), "ACL", "SETUSER", "tested", state).Err(), nil)
+			if r, err := f.Check(t.Context(), "tested"); err != nil || !slices.Equal(r.Missing, want) || r.Safe() && len(want) > 0 {
+				t.Errorf("protocol %d, %s: %+v, %v; want %v to be missing", protocol, state, r, err, want)
+			}
+		}
+	}
+	f := w.fleetOf(user(t, srv, "+@all", "-acl|getuser", "~*", "&*"))
+	if r, err := f.Check(t.Context(), "default"); err != nil || !slices.ContainsFunc(r.Notes, func(n string) bool { return strings.Contains(n, "+acl|getuser") }) {
+		t.Errorf("%+v, %v; want a note that names the right", r, err)
+	}
+}
+
 // A connection that cannot be made is an error, and never a lock that is free.
 func TestAServerThatCannotBeAskedIsAnError(t *testing.T) {
 	t.Parallel()

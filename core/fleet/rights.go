@@ -87,6 +87,9 @@ func (f *servers) rights(ctx context.Context, user string, r *Report) error {
 	if err != nil || node < 0 {
 		return rediswire.Wrap(err)
 	}
+	if !own {
+		f.switchedOn(ctx, masters[node], r)
+	}
 	err = rediswire.Pipelined(ctx, masters[node], func(p redis.Pipeliner) {
 		for i, n := range needs {
 			args := []any{"ACL", "DRYRUN", user}
@@ -125,6 +128,27 @@ func (f *servers) rights(ctx context.Context, user string, r *Report) error {
 		}
 	}
 	return nil
+}
+
+// switchedOn finds out whether a user may log in. ACL DRYRUN answers alike for a user that is switched off.
+func (f *servers) switchedOn(ctx context.Context, node *redis.Client, r *Report) {
+	reply, err := node.Do(ctx, "ACL", "GETUSER", r.User).Result()
+	var flags any
+	switch of := reply.(type) {
+	case map[any]any:
+		flags = of["flags"]
+	case []any: // RESP2
+		if i := slices.Index(of, any("flags")); i >= 0 && i+1 < len(of) {
+			flags = of[i+1]
+		}
+	}
+	switch all, known := flags.([]any); {
+	case err != nil && !rediswire.IsReply(err): // the next request fails, too
+	case !known:
+		r.Notes = append(r.Notes, fmt.Sprintf("it is not known whether the user %s is switched on: this user may not ask (+acl|getuser)", r.User))
+	case slices.Contains(all, any("off")):
+		r.Missing = append(r.Missing, MissingRight{forLocks, "on"})
+	}
 }
 
 // username returns the name of the client's login.
