@@ -210,7 +210,7 @@ type Reply struct {
 	// Out says that the request was refused, and that its caller must not wait: a newer caller
 	// has come ([Newest]), or another caller waits ([OneWaiter]).
 	Out bool
-	// Sent is when the store sent the first try of this request. The client
+	// Sent is when the store sent the first try of this request, or shortly before. The client
 	// counts the lease from there (Redlock, "How to do it", step 3), so that it
 	// never trusts the lease longer than the server keeps it.
 	Sent time.Time

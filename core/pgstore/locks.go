@@ -87,7 +87,7 @@ func (s *Store) Notify(id string, hear func(key, owner string)) (stop func()) {
 	return s.lock().Notify(id, hear)
 }
 
-// Offers implements [driver.Turns]. The store makes no offers.
+// Offers implements [driver.Turns]. Without [Listen] the store makes no offers.
 func (s *Store) Offers(id string, ready func(bool), take func(driver.Offer)) (stop func()) {
 	return s.lock().Offers(id, ready, take)
 }

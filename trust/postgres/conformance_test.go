@@ -29,7 +29,7 @@ type row struct {
 // lockRow reads the row of a lock; zero if there is none.
 func lockRow(tb testing.TB, db *sql.DB, key string) (r row) {
 	tb.Helper()
-	err := db.QueryRowContext(tb.Context(), "SELECT owner IS NOT NULL AND lease_until > clock_timestamp(), token "+
+	err := db.QueryRowContext(tb.Context(), "SELECT coalesce(record::json->>'owner', '') <> '' AND lease_until > clock_timestamp(), token "+
 		"FROM interlock_lock WHERE key = $1::bytea", []byte(key)).Scan(&r.held, &r.token)
 	if err != nil && !errors.Is(err, sql.ErrNoRows) && !strings.Contains(err.Error(), "42P01") { // a standby may not have the table yet
 		tb.Fatal(err)

@@ -38,6 +38,13 @@ func TestTheStoreKeepsItsContracts(t *testing.T) {
 	contracts(t, func(t *testing.T) *pgstore.Store { return newStore(t, db) })
 }
 
+// The store that hears calls takes and makes offers, too.
+func TestTheStoreThatListensKeepsTheContractOfLocks(t *testing.T) {
+	t.Parallel()
+	db, dsn := tables(t)
+	drivertest.Run(t, func(t *testing.T) driver.Store { return newStore(t, db, pgstore.Listen(listener{dsn})) })
+}
+
 func TestTheStoreOfPgxKeepsItsContracts(t *testing.T) {
 	t.Parallel()
 	_, dsn := tables(t)

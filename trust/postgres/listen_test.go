@@ -127,15 +127,14 @@ func listensFor(t *testing.T, dsn, name string, with pgstore.Option) {
 		}
 		receive(t, "the end of the claim is heard", done)
 
-		for _, owner := range []string{"o", "waits"} {
-			takeAs(t, there, driver.AcquireRequest{Key: "k", Owner: owner, Waiter: "w"})
-		}
+		take(t, there, "k", "o")
+		takeAs(t, here, driver.AcquireRequest{Key: "k", Owner: "waits", Waiter: "w1"})
 		stop()
 		stop = watch()
 		if err := free(t, there, "k", "o"); err != nil {
 			t.Fatal(err)
 		}
-		for next := driver.Waiters(""); next != "w"; { // a look after the reconnect has no list
+		for next := driver.Waiters(""); next != "w1"; { // a look after the reconnect has no list
 			next = receive(t, "the release is heard", released).Next
 		}
 		execute(t, db, "SELECT pg_terminate_backend(pid)"+sessions, name)

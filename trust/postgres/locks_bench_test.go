@@ -7,13 +7,14 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
-	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/driver"
+	"github.com/interlock-go/interlock/core/pgstore"
 	"github.com/interlock-go/interlock/trust/internal/pgtest"
 )
 
@@ -103,21 +104,76 @@ func connections(b *testing.B, db *sql.DB, n int) []*sql.Conn {
 	return conns
 }
 
-// BenchmarkHotKeyOfTwoProcesses has two processes take turns on one key.
-func BenchmarkHotKeyOfTwoProcesses(b *testing.B) {
+// BenchmarkHotKey has four processes with a caller each take turns on one key, in sections of 2 ms, and the same with
+// what PostgreSQL has itself. It reports the sections a second and the time from the end of a section to the next.
+func BenchmarkHotKey(b *testing.B) {
 	srv := pgtest.Start(b)
 	migrate(b, newStore(b, srv.Open(b)))
-	var lockers [2]*core.Locker
-	for i := range lockers {
-		lockers[i] = newLocker(b, newStore(b, srv.Open(b)))
-	}
-	inParallel(b, 16, func(g int) error {
-		lease, err := lockers[g%2].Lock(context.Background(), "hot")
-		if err != nil {
-			return err
+	execute(b, srv.Open(b), "CREATE TABLE hot (id int PRIMARY KEY); INSERT INTO hot VALUES (1)")
+	interlock := func(opts ...pgstore.Option) func(b *testing.B) (section func(f func()) error) {
+		return func(b *testing.B) (section func(f func()) error) {
+			b.Helper()
+			l := newLocker(b, newStore(b, srv.Open(b), opts...))
+			return func(f func()) error {
+				lease, err := l.Lock(context.Background(), "hot")
+				if err != nil {
+					return err
+				}
+				f()
+				return lease.Release(context.Background())
+			}
 		}
-		return lease.Release(context.Background())
-	})
+	}
+	transaction := func(take string) func(b *testing.B) (section func(f func()) error) {
+		return func(b *testing.B) (section func(f func()) error) {
+			b.Helper()
+			db := srv.Open(b)
+			return func(f func()) error {
+				tx, err := db.BeginTx(context.Background(), nil)
+				if err != nil {
+					return err
+				}
+				if _, err := tx.ExecContext(context.Background(), take); err != nil {
+					return errors.Join(err, tx.Rollback())
+				}
+				f()
+				return tx.Commit()
+			}
+		}
+	}
+	for _, way := range []struct {
+		name string
+		open func(b *testing.B) (section func(f func()) error)
+	}{
+		{"hearing", interlock(pgstore.Listen(listener{srv.DSN()}))}, {"looking", interlock()},
+		{"for update", transaction("SELECT FROM hot WHERE id = 1 FOR UPDATE")}, {"advisory", transaction("SELECT pg_advisory_xact_lock(1)")},
+	} {
+		b.Run(way.name, func(b *testing.B) {
+			var sections [4]func(f func()) error
+			for i := range sections {
+				sections[i] = way.open(b)
+			}
+			var mu sync.Mutex // for the race detector
+			var ended time.Time
+			var waits []time.Duration
+			inParallel(b, len(sections), func(g int) error {
+				return sections[g](func() {
+					mu.Lock()
+					defer mu.Unlock()
+					if now := time.Now(); !ended.IsZero() {
+						waits = append(waits, now.Sub(ended))
+					}
+					time.Sleep(2 * time.Millisecond)
+					ended = time.Now()
+				})
+			})
+			slices.Sort(waits)
+			b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "sections/s")
+			if len(waits) > 0 {
+				b.ReportMetric(float64(waits[len(waits)/2].Microseconds())/1000, "hand-over-ms")
+			}
+		})
+	}
 }
 
 // BenchmarkRefused asks for a lock that another owner holds.

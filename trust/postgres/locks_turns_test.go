@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -38,6 +39,7 @@ func TestALockIsKeptForAsLongAsItsFirstLockerNeeds(t *testing.T) {
 	t.Parallel()
 	db, _ := tables(t)
 	s := newStore(t, db)
+	const lag = 5 * time.Millisecond // of the store's estimate of the clock, on a busy machine
 	for letter := 'a'; letter <= 'q'; letter++ {
 		first := driver.Waiter("first~" + string(letter))
 		needs := first.Patience()
@@ -48,7 +50,7 @@ func TestALockIsKeptForAsLongAsItsFirstLockerNeeds(t *testing.T) {
 			switch {
 			case rep.Granted && took < needs:
 				t.Fatalf("%s has %v, and lost its turn within %v", first, needs, took)
-			case !rep.Granted && (rep.TTL > needs || rep.TTL < needs-took):
+			case !rep.Granted && (rep.TTL > needs || rep.TTL < needs-took-lag):
 				t.Fatalf("%s has %v, and after at most %v the second is to wait for %v", first, needs, took, rep.TTL)
 			}
 			return !rep.Granted
@@ -74,11 +76,11 @@ func TestALockThatAFarProcessReleasesIsKeptUntilItIsAnnounced(t *testing.T) {
 		t.Fatal(err)
 	}
 	n := 0
-	eventually(t, "the lock is kept for longer than the first locker needs", func() bool {
+	eventually(t, "the lock is kept for as long as the first locker needs from then on", func() bool {
 		n++
 		rep, _ := called(t, far, near, fmt.Sprint(n), "first~a", "second~q")
 		needs := driver.Waiter("first~a").Patience()
-		return !rep.Granted && rep.TTL > needs
+		return !rep.Granted && rep.TTL >= needs
 	})
 }
 
@@ -88,14 +90,13 @@ func TestALockerInAFullListChangesWhatItNeeds(t *testing.T) {
 	db, _ := tables(t)
 	s := newStore(t, db)
 	take(t, s, "k", "holder")
-	for i := range 63 {
+	for i := range 120 {
 		takeAs(t, s, driver.AcquireRequest{Key: "k", Owner: fmt.Sprint("o", i), Waiter: driver.Waiter(fmt.Sprint("w", i, "~a"))})
 	}
 	if rep := takeAs(t, s, driver.AcquireRequest{Key: "k", Owner: "o", Waiter: "w7~q"}); rep.Granted || !rep.Listed {
 		t.Errorf("%+v", rep)
 	}
-	list := read[string](t, db, "SELECT array_to_string(waiters[7:9], ',') || ' ' || cardinality(waiters) FROM interlock_lock")
-	if list != "w6~a,w7~q,w8~a 63" {
+	if list := listOf(t, db, "k"); !strings.Contains(list, ",w6~a,w7~q,w8~a,") || strings.Count(list, ",") != 119 {
 		t.Errorf("the list has %q", list)
 	}
 }
@@ -112,7 +113,7 @@ func TestALockIsNotKeptForLongerWhenTheClockIsSetBack(t *testing.T) {
 	if err := free(t, s, "k", "holder"); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := db.ExecContext(t.Context(), "UPDATE interlock_lock SET lease_until = lease_until + interval '1 hour'"); err != nil {
+	if _, err := db.ExecContext(t.Context(), "UPDATE interlock_lock SET record = jsonb_set(record::jsonb, '{kept,since}', to_jsonb((record::jsonb->'kept'->>'since')::bigint + 3600000000))"); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, "the next locker has its turn", func() bool {

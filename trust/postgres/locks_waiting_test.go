@@ -70,7 +70,14 @@ func aWaitEnds(t *testing.T, db querier, lockers []*core.Locker) {
 // waitersOf counts the lockers in the list of a key.
 func waitersOf(t *testing.T, db querier, key string) int {
 	t.Helper()
-	return read[int](t, db, "SELECT coalesce(max(cardinality(waiters)), 0) FROM interlock_lock WHERE key = $1::bytea", []byte(key))
+	return read[int](t, db, "SELECT coalesce(max(json_array_length(record::json->'waiting')), 0) FROM interlock_lock WHERE key = $1::bytea", []byte(key))
+}
+
+// listOf returns the list of a key.
+func listOf(t *testing.T, db querier, key string) string {
+	t.Helper()
+	return read[string](t, db, "SELECT string_agg(w->>'name', ',' ORDER BY n) FROM interlock_lock,"+
+		" json_array_elements(record::json->'waiting') WITH ORDINALITY e (w, n) WHERE key = $1::bytea", []byte(key))
 }
 
 // A process that dies in its place of the list costs the others a moment once, and not
@@ -90,7 +97,7 @@ func TestADeadLockerLosesItsTurn(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	const turn = 320 * time.Millisecond // of the letter m, see patience.sql
+	const turn = 320 * time.Millisecond // of the letter m, see driver.Waiter
 	queue := func() error {
 		ask("o1", "")
 		for _, w := range []string{"dead~m", "w2~m", "w3~m"} {
@@ -122,8 +129,7 @@ func TestADeadLockerLosesItsTurn(t *testing.T) {
 		}
 	}
 	eventually(t, "the second in the list has its turn", func() bool { return ask("of w2", "w2~m").Granted })
-	list := read[string](t, db, "SELECT array_to_string(waiters, ',') FROM interlock_lock WHERE key = $1::bytea", []byte(key))
-	if list != "w3~m,w1~m" {
+	if list := listOf(t, db, key); list != "w3~m,w1~m" {
 		t.Errorf("behind the second wait %q; want w3~m,w1~m", list)
 	}
 	release("of w2", "")
@@ -137,13 +143,13 @@ func TestAFullListTakesNoMore(t *testing.T) {
 	db, _ := tables(t)
 	s := newStore(t, db)
 	listed := 0
-	for i := range 70 {
+	for i := range 130 {
 		rep := takeAs(t, s, driver.AcquireRequest{Key: "k", Owner: fmt.Sprint("o", i), Waiter: driver.Waiter(fmt.Sprint("w", i))})
 		if rep.Listed {
 			listed++
 		}
 	}
-	if n := waitersOf(t, db, "k"); listed != 63 || n != 63 {
+	if n := waitersOf(t, db, "k"); listed != 120 || n != 120 {
 		t.Errorf("%d are said to be listed, %d are", listed, n)
 	}
 }

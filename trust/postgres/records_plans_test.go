@@ -82,8 +82,8 @@ func TestTheSweepReadsNoRecordThatIsKept(t *testing.T) {
 func manyLocks(t *testing.T, on *wire) (session *sql.DB) {
 	t.Helper()
 	db, dsn := tables(t)
-	execute(t, db, `INSERT INTO interlock_lock (key, token, lease_until)
-		SELECT convert_to('k' || i, 'UTF8'), 1, now() FROM generate_series(1, $1) AS i`, manyRecords)
+	execute(t, db, `INSERT INTO interlock_lock (key, record, token, lease_until)
+		SELECT convert_to('k' || i, 'UTF8'), '{"v":1,"token":1}', 1, now() FROM generate_series(1, $1) AS i`, manyRecords)
 	execute(t, db, "VACUUM ANALYZE interlock_lock")
 	session = on.through(t, dsn)
 	session.SetMaxOpenConns(1)

@@ -87,8 +87,8 @@ func (s *stage) try(req driver.AcquireRequest) (driver.Reply, error) {
 	}
 	before := time.Now()
 	rep, err := s.store.Acquire(s.Context(), req)
-	if err == nil && (rep.Ambiguous || rep.Granted && rep.Token <= 0 || rep.Sent.Before(before) || rep.Sent.After(time.Now())) {
-		err = fmt.Errorf("the answer to a call that began at %v is %+v; expected are an instant of the call in Sent, and a token above 0", before, rep)
+	if err == nil && (rep.Ambiguous || rep.Granted && rep.Token <= 0 || rep.Sent.Before(before.Add(-time.Second)) || rep.Sent.After(time.Now())) {
+		err = fmt.Errorf("the answer to a call that began at %v is %+v; expected are an instant of the call, or shortly before it, in Sent, and a token above 0", before, rep)
 	}
 	return rep, err
 }

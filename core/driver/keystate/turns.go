@@ -49,6 +49,13 @@ func (r *Record) reserve(v reservation, now time.Time) {
 	}
 }
 
+// Delay has the turns of a lock that became free at this moment begin later, as its lockers learn of them later.
+func (r *Record) Delay(d time.Duration) {
+	if r.reserved.lasts > 0 {
+		r.reserved.since = r.reserved.since.Add(d.Truncate(time.Microsecond))
+	}
+}
+
 // passes returns in what time the turn of a locker begins for which a lock is reserved, or the
 // reservation ends. If that has come, the lockers before it lose their places. The locker that
 // is offered the lock has its turn if it names the offer, and otherwise after that time: a

@@ -1,6 +1,7 @@
 package keystate
 
 import (
+	"slices"
 	"time"
 
 	"github.com/interlock-go/interlock/core/driver"
@@ -33,4 +34,18 @@ func (r *Record) View(key string, now time.Time) driver.View {
 	}
 	v.Waiting = r.Waiting()
 	return v
+}
+
+// Last returns the last token.
+func (r *Record) Last() int64 { return r.token }
+
+// Until returns when the last lease ends, or a lock without a holder is kept for no locker any more.
+func (r *Record) Until() time.Time {
+	switch {
+	case r.reserved.lasts > 0:
+		return r.reserved.since.Add(r.reserved.lasts)
+	case len(r.places) > 0:
+		return slices.MaxFunc(r.places, func(a, b place) int { return a.ends.Compare(b.ends) }).ends
+	}
+	return r.expires
 }

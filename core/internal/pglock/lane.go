@@ -32,8 +32,8 @@ const (
 // requests share statements, and flushes of the server, and a lone request leaves at
 // once.
 //
-// One statement has requests of one kind, and at most one for each key: those for one key
-// are executed one after the other. Requests on records (record.go) share a read and a write.
+// Requests for one key go together: the rules carry them out one after the other. Else a statement has requests
+// with answers that wait for the disk, or requests with answers that do not.
 type lane struct {
 	store *Store
 	most  int // workers
@@ -42,7 +42,7 @@ type lane struct {
 	queue  []*request
 	idle   []*worker             // their goroutines wait
 	busy   int                   // workers that are not idle
-	parked map[string][]*request // by the keys of the records that workers change now: later requests for them
+	parked map[string][]*request // by the keys of the rows that workers change now: later requests for them
 	closed bool
 	ended  sync.WaitGroup
 }
@@ -56,7 +56,6 @@ type worker struct {
 
 	batch    []*request
 	keys     map[string]struct{} // of batch
-	parks    bool                // requests on the records of these keys
 	unwanted []*request          // that were taken out of the queue and are not sent
 }
 
@@ -173,7 +172,7 @@ func (l *lane) take(w *worker) {
 		switch r := l.queue[n]; {
 		case r.unwanted(now):
 			w.unwanted = append(w.unwanted, r)
-		case r.kind == records && l.park(r):
+		case l.park(r):
 		case w.fits(r):
 			w.batch = append(w.batch, r)
 			w.keys[r.key] = struct{}{}
@@ -183,11 +182,8 @@ func (l *lane) take(w *worker) {
 	}
 	stay = append(stay, l.queue[n:]...)
 	clear(l.queue[len(stay):])
-	if len(w.batch) > 0 && w.batch[0].kind == records {
-		w.parks = true
-		for key := range w.keys {
-			l.parked[key] = nil
-		}
+	for key := range w.keys {
+		l.parked[key] = nil
 	}
 	if l.queue = stay; len(stay) == 0 && cap(stay) > maxLook {
 		l.queue = nil // as long as it was while the server hung
@@ -201,13 +197,31 @@ func (w *worker) fits(r *request) bool {
 	}
 	first := w.batch[0]
 	_, taken := w.keys[r.key]
-	switch {
-	case r.kind != first.kind || r.alone || first.alone:
-		return false
-	case r.kind == records: // one read and one write serve all requests for a key
-		return taken || r.locks() == first.locks()
+	return !r.alone && !first.alone && (taken || r.lasts == first.lasts && r.locks() == first.locks())
+}
+
+// park keeps a request for a row that another worker changes at this moment: it would only lose
+// its compare. Called with l.mu held.
+func (l *lane) park(r *request) (parked bool) {
+	others, parked := l.parked[r.key]
+	if parked {
+		l.parked[r.key] = append(others, r)
 	}
-	return !taken
+	return parked
+}
+
+// unpark queues the requests that were parked while a worker changed the rows of its batch.
+func (l *lane) unpark(w *worker) {
+	l.mu.Lock()
+	var all []*request
+	for key := range w.keys {
+		all = append(all, l.parked[key]...)
+		delete(l.parked, key)
+	}
+	l.mu.Unlock()
+	if len(all) > 0 {
+		l.submit(all...)
+	}
 }
 
 // rest has an idle worker wait for more to send. It reports false when the worker is to
@@ -248,7 +262,7 @@ func (w *worker) exec() {
 	for i, r := range w.batch {
 		w.batch[i] = nil
 		if err != nil {
-			r.answer = answer{}
+			r.answer = nil
 		}
 		r.tried(err, connected)
 	}
@@ -286,43 +300,19 @@ func (w *worker) dismiss() {
 	w.unwanted = w.unwanted[:0]
 }
 
-// send sends the batch, as one statement if it is not a simple one, and gives each request
-// its answer.
+// send sends the batch, and gives each request its answer.
 func (w *worker) send(ctx context.Context) error {
 	if len(w.batch) == 0 {
 		return nil
 	}
-	s, now := w.lane.store, time.Now()
+	now := time.Now()
 	for _, r := range w.batch {
 		if r.sent.IsZero() {
 			r.sent = now
 		}
-		r.answer = answer{}
+		r.answer = nil
 	}
-	decided, err := w.lone(ctx)
-	switch {
-	case err != nil || decided:
-	case w.batch[0].kind == records:
-		err = w.decide(ctx)
-	default:
-		err = w.query(ctx)
-	}
-	if err == nil && w.batch[0].kind == releases {
-		s.trips.Note(time.Since(now)) // it does not wait for the disk
-	}
-	if err == nil && ctx.Err() != nil {
-		// A driver may ask the server to cancel a statement after the end of its time, and take
-		// the answer that then comes. PostgreSQL gives a success for a transaction if its wait
-		// for a synchronous standby was cancelled.
-		err = ctx.Err()
-	}
-	if err == nil && w.batch[0].kind != records {
-		// The answers stand also if it is not found out why they are refusals.
-		if failed := s.lookForNotes(ctx, w.conn, w.batch); failed != nil {
-			w.settle(ctx, failed)
-		}
-	}
-	return err
+	return w.carry(ctx)
 }
 
 // settle decides what becomes of the worker's connection after a try that ended in err.

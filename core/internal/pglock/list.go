@@ -61,7 +61,7 @@ func (s *Store) page(ctx context.Context, from string, most int) (all []view, fu
 		return each(rows, err, func() error {
 			var key []byte
 			var l listed
-			if err := rows.Scan(&key, &l.row.Owner, &l.row.Token, &l.ends, &l.row.Waiting, &l.text, &l.now, &l.n); err != nil {
+			if err := rows.Scan(&key, &l.text, &l.now, &l.n); err != nil {
 				return err
 			}
 			all, full = append(all, l.view(string(key))), l.n == most
@@ -76,17 +76,18 @@ func (s *Store) page(ctx context.Context, from string, most int) (all []view, fu
 
 // listed is a row of list.sql.
 type listed struct {
-	row       keystate.Row
-	text      string // of the record
-	ends, now int64
-	n         int
+	text string // of the record; empty: it is a note
+	now  int64
+	n    int
 }
 
 // view makes the state of a lock from its row, for an operator.
 func (l *listed) view(key string) view {
-	l.row.Ends = time.UnixMicro(l.ends)
-	rec, err := recordOf(l.row, l.text)
-	if err != nil {
+	var rec keystate.Record
+	if l.text == "" {
+		return view{driver.View{Key: key}, nil}
+	}
+	if err := rec.UnmarshalText([]byte(l.text)); err != nil {
 		return view{driver.View{Key: key}, fmt.Errorf("interlock: the record of the lock %q: %w", key, err)}
 	}
 	return view{rec.View(key, time.UnixMicro(l.now)), nil}

@@ -32,10 +32,11 @@ const (
 	minRelisten = 100 * time.Millisecond
 	maxRelisten = 10 * time.Second
 
-	// proofWord begins a proof, and wantedWord a hint about an attentive owner; no hash of a key has
-	// that form.
+	// proofWord begins a proof, wantedWord a hint about an attentive owner, and offerWord an offer; no hash of
+	// a key has that form.
 	proofWord  = "proof"
 	wantedWord = "wanted"
+	offerWord  = "offer"
 )
 
 // proof is the evidence that announcements are heard.
@@ -98,7 +99,8 @@ func (w *watches) listens(listening bool) {
 // deaf notes that nothing is heard any more.
 func (w *watches) deaf() {
 	w.do(func() {
-		w.proof.listens, w.proof.holds, w.proof.nonce = false, false, ""
+		w.proof.listens, w.proof.nonce = false, ""
+		w.reaches(false)
 		w.lookAll()
 	})
 }
@@ -107,9 +109,8 @@ func (w *watches) deaf() {
 func (w *watches) lookAll() {
 	now := time.Now()
 	for _, t := range w.topics {
-		t.soon(now)
+		w.soon(t, now)
 	}
-	w.hurry()
 }
 
 // prove sends a proof if it is time for one, and draws its conclusion from a proof that was not
@@ -122,7 +123,7 @@ func (w *watches) prove(now time.Time) {
 	age := now.Sub(p.sent)
 	if p.nonce != "" && age > proveWithin && !p.sent.IsZero() {
 		p.nonce = ""
-		if p.holds = false; !p.warned {
+		if w.reaches(false); !p.warned {
 			p.warned = true
 			w.store.set.Log.Warn("interlock: LISTEN has succeeded, but announcements are not heard: is there a connection pooler " +
 				"in transaction mode in between? Waiting lockers find by looking what is released in other processes")
@@ -147,47 +148,47 @@ func (w *watches) way() time.Duration {
 	return w.proof.ways.Least()
 }
 
-// maxList is from how many bytes on an announcement has no list: PostgreSQL takes 8,000
-// bytes.
-const maxList = 7000
-
-// announce tells the lockers of other processes about a release.
-func (w *watches) announce(key string, a answer) {
-	if w.store.set.Listen == nil {
-		return
-	}
-	if len(a.list) > maxList {
-		a.list = ""
-	}
-	w.store.set.Announce(hashOf(key) + " " + w.id + " " + strconv.FormatInt(a.called, 10) + " " + a.list)
-}
-
-// hear takes a message: a proof, a hint, or the hash of a key, the id of the store that says so, when
-// the lock was released, 0 if that is not known, and the lockers that are called, unless those are too many.
+// hear takes a message: a proof, a hint, an offer, or the hash of a key, the id of the store that says so, the number
+// of a call, 0 if that is not known, and the lockers that are called.
 func (w *watches) hear(payload string) {
 	word, rest, _ := strings.Cut(payload, " ")
-	from, release, _ := strings.Cut(rest, " ")
-	number, list, _ := strings.Cut(release, " ")
-	if word == wantedWord {
+	from, call, _ := strings.Cut(rest, " ")
+	number, names, _ := strings.Cut(call, " ")
+	switch word {
+	case wantedWord:
 		w.hint("", rest)
-		return
-	}
-	w.do(func() {
-		if word == proofWord {
-			if rest != "" && rest == w.proof.nonce {
-				w.proof.ways.Note(time.Since(w.proof.sent))
-				w.proof.nonce, w.proof.holds, w.proof.warned = "", true, false
-			}
-			return
-		}
+	case offerWord:
+		w.heardOffer(rest)
+	case proofWord:
+		w.do(func() { w.proved(rest) })
+	default:
 		called, err := strconv.ParseInt(number, 10, 64)
-		switch t := w.hashed[word]; {
-		case t == nil || err != nil:
-		case called == 0: // also from this store: the release may have been carried out since
+		w.do(func() {
+			switch {
+			case err != nil:
+			case called == 0: // also from this store: the release may have been carried out since
+				w.unsure(word)
+			case from != w.id: // else the lockers here have been told
+				w.named("", word, called, names, "")
+			}
+		})
+	}
+}
+
+// unsure wakes the watchers of a lock that was released, by the hash of its key. Called with w.mu held.
+func (w *watches) unsure(hash string) {
+	for key, t := range w.topics {
+		if ident.Hash(key) == hash {
 			w.tellAll(t)
-		case from == w.id: // the watchers have been told, and a later watch looks soon
-		default:
-			w.announced(t, called, list)
 		}
-	})
+	}
+}
+
+// proved takes a proof. Called with w.mu held.
+func (w *watches) proved(nonce string) {
+	if nonce != "" && nonce == w.proof.nonce {
+		w.proof.ways.Note(time.Since(w.proof.sent))
+		w.proof.nonce, w.proof.warned = "", false
+		w.reaches(true)
+	}
 }

@@ -59,26 +59,20 @@ func (c *change) note(r *request, n keystate.Notices, now time.Time) {
 // unexplained reports whether the request is refused because its owner does not hold the lock, and it is not
 // known whether there is a note about the owner.
 func (r *request) unexplained() bool {
-	a := &r.answer
-	switch {
-	case a.ruling != nil:
-		return errors.Is(a.ruling.err, driver.ErrNotOwner) && !errors.Is(a.ruling.err, driver.ErrPassedOn) && !errors.Is(a.ruling.err, driver.ErrRevoked)
-	case r.kind == renews || r.kind == releases:
-		return a.there && (a.code == codeFree || a.code == codeOther)
+	if r.answer == nil {
+		return false
 	}
-	return false
+	err := r.answer.err
+	return errors.Is(err, driver.ErrNotOwner) && !errors.Is(err, driver.ErrPassedOn) && !errors.Is(err, driver.ErrRevoked)
 }
 
 // explain completes the answer by what a note says. That a lock was handed on is told only to who hands it on.
 func (r *request) explain(why int64) {
-	a := &r.answer
 	switch {
-	case why == revoked && a.ruling == nil:
-		a.code = codeRevoked
 	case why == revoked:
-		a.ruling.err = driver.ErrRevoked
-	case r.from != "" && a.ruling != nil:
-		a.ruling.err = driver.ErrPassedOn
+		r.answer.err = driver.ErrRevoked
+	case r.from != "":
+		r.answer.err = driver.ErrPassedOn
 	}
 }
 

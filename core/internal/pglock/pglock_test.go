@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/interlock-go/interlock/core/driver"
+	"github.com/interlock-go/interlock/core/internal/ident"
 	"github.com/interlock-go/interlock/core/observe"
 )
 
@@ -74,15 +75,12 @@ func TestFates(t *testing.T) {
 }
 
 func TestArrays(t *testing.T) {
-	batch := []*request{
-		{key: "", owner: "", ttl: 1},
-		{key: "\x00\xff\"", owner: `a"b\c,{}`, ttl: time.Microsecond},
-		{key: "k", owner: "NULL", ttl: 1500},
-	}
+	batch := []note{{key: "", why: 1}, {key: "\x00\xff\"", why: -1}, {key: `a"b\c,{}`, why: 2}}
+	key := func(n note) string { return n.key }
 	for got, want := range map[string]string{
-		bytesArray(batch, func(r *request) string { return r.key }):  `{"\\x","\\x00ff22","\\x6b"}`,
-		textArray(batch, func(r *request) string { return r.owner }): `{"","a\"b\\c,{}","NULL"}`,
-		numberArray(batch, ttl): "{1,1,2}",
+		bytesArray(batch[:2], key):                              `{"\\x","\\x00ff22"}`,
+		textArray(batch[2:], key):                               `{"a\"b\\c,{}"}`,
+		numberArray(batch, func(n note) int64 { return n.why }): "{1,-1,2}",
 	} {
 		if got != want {
 			t.Errorf("%s; want %s", got, want)
@@ -92,93 +90,129 @@ func TestArrays(t *testing.T) {
 
 func TestStatementsNameTheTable(t *testing.T) {
 	s := statementsFor("other.locks", strings.Clone)
-	for _, text := range append(s.of[:], s.take, s.free, s.look, s.sweep) {
+	for _, text := range []string{s.write, s.lock, s.noted, s.look, s.list, s.sweep} {
 		if strings.Contains(text, DefaultTable) || !strings.Contains(text, "other.locks") || strings.Contains(text, "--") {
 			t.Errorf("not the table's name, or a comment, in\n%s", text)
 		}
 	}
 }
 
-// The requests of one statement are of one kind, with one request for a key; a request
-// that is to go alone goes alone; and a request that no caller waits for is not sent.
+// Requests for one key go together. Others share a statement if the answers of all wait for the disk, or none; a
+// request that is to go alone goes alone; and a request that no caller waits for is not sent.
 func TestBatches(t *testing.T) {
-	l := &lane{}
-	w := &worker{lane: l, keys: map[string]struct{}{}}
-	add := func(k kind, key string, change ...func(*request)) {
-		r := &request{kind: k, key: key, asks: k == acquires}
+	l := &lane{parked: map[string][]*request{}}
+	add := func(lasts bool, key string, change ...func(*request)) {
+		r := &request{lasts: lasts, key: key, asks: lasts}
 		for _, f := range change {
 			f(r)
 		}
 		l.queue = append(l.queue, r)
 	}
-	add(acquires, "a")
-	add(releases, "b")
-	add(acquires, "a")
-	add(acquires, "left", func(r *request) { r.caller.Leave() })
-	add(acquires, "late", func(r *request) { r.deadline = time.Now().Add(-time.Second) })
-	add(acquires, "alone", func(r *request) { r.alone = true })
-	add(acquires, "c")
-	add(releases, "left", func(r *request) { r.caller.Leave() }) // it releases, also without a caller
+	add(true, "a")
+	add(false, "b")
+	add(true, "a")
+	add(false, "a")
+	add(true, "left", func(r *request) { r.caller.Leave() })
+	add(true, "late", func(r *request) { r.deadline = time.Now().Add(-time.Second) })
+	add(true, "alone", func(r *request) { r.alone = true })
+	add(true, "c")
+	add(false, "left", func(r *request) { r.caller.Leave() }) // it releases, also without a caller
 	// The second try of a release after the first took all its time.
-	add(releases, "again", func(r *request) { r.stubborn, r.tries, r.deadline = true, 1, time.Now().Add(-time.Second) })
-	add(releases, "given up", func(r *request) { r.stubborn, r.tries, r.deadline = true, 2, time.Now().Add(-time.Second) })
+	add(false, "again", func(r *request) { r.stubborn, r.tries, r.deadline = true, 1, time.Now().Add(-time.Second) })
+	add(false, "given up", func(r *request) { r.stubborn, r.tries, r.deadline = true, 2, time.Now().Add(-time.Second) })
 	var got []string
+	unwanted := 0
 	for len(l.queue) > 0 {
+		w := &worker{lane: l, keys: map[string]struct{}{}}
 		l.take(w)
+		if len(got) == 1 { // the first worker is at work still
+			l.queue = append(l.queue, &request{key: "a"})
+		}
 		text := ""
 		for _, r := range w.batch {
-			text += fmt.Sprint(r.kind, r.key, " ")
+			text += r.key + " "
 		}
-		got = append(got, text)
-		w.batch = nil
-		clear(w.keys)
+		got, unwanted = append(got, text), unwanted+len(w.unwanted)
 	}
-	if want := []string{"0a 0c ", "2b 2left 2again ", "0a ", "0alone "}; !slices.Equal(got, want) {
+	if want := []string{"a a a c ", "b left again ", "alone "}; !slices.Equal(got, want) {
 		t.Errorf("batches %q; want %q", got, want)
 	}
-	if len(w.unwanted) != 3 {
-		t.Errorf("%d requests are not sent; want 3", len(w.unwanted))
+	if unwanted != 3 {
+		t.Errorf("%d requests are not sent; want 3", unwanted)
+	}
+	if n := len(l.parked["a"]); n != 1 {
+		t.Errorf("%d requests wait for the worker that has their key; want 1", n)
 	}
 }
 
 // quiet is a Listener that hears nothing.
 type quiet struct{ Listener }
 
-// watched returns a store that hears, and what the watcher of a key is told.
-func watched(key string, announce func(message string)) (s *Store, told *[]driver.Signal) {
+// waiting has a locker of a store wait for a key, in a list with the number of a call, and returns what its watcher
+// is told.
+func waiting(s *Store, id, key string, called int64) (told *[]driver.Signal) {
 	told = new([]driver.Signal)
-	s = New(nil, Config{Listen: quiet{}, Announce: announce})
-	on := &topic{key: key, hash: hashOf(key), watchers: map[*watcher]struct{}{
-		{wake: func(signal driver.Signal) { *told = append(*told, signal) }}: {},
-	}}
-	s.watches.topics[key], s.watches.hashed[on.hash] = on, on
-	return s, told
+	s.watches.looking, s.watches.started = true, true // there is no server
+	s.watches.listed(key, id, called, 0)
+	s.watches.watch(id, key, func(signal driver.Signal) { *told = append(*told, signal) })
+	return told
 }
 
-// All stores hear the announcement of a release, late or not, and each tells it once. It names the next
-// lockers, unless the list is too long. If the release is not known, it only asks the others to look.
-func TestAnnouncementsOfReleases(t *testing.T) {
+// A call is announced with the lockers that it names. Of the processes that hear it each tells its own
+// lockers among these, once, and no others.
+func TestACallReachesTheLockersThatItNames(t *testing.T) {
 	const key = "k"
 	var announced []string
-	s, told := watched(key, func(message string) { announced = append(announced, message) })
-	other, heard := watched(key, nil)
-	s.watches.released(key, answer{called: 1, list: "a,b"})
-	s.watches.released(key, answer{called: 2, list: strings.Repeat("x", 7001)})
-	s.watches.released(key, answer{called: 3}) // no locker waits
-	s.watches.uncertain(key)
-	before := len(*told)
-	for _, message := range announced {
-		if len(message) >= 8000 {
-			t.Errorf("an announcement has %d bytes; PostgreSQL takes less than 8000", len(message))
+	s := New(nil, Config{Listen: quiet{}, Announce: func(message string) { announced = append(announced, message) }})
+	other := New(nil, Config{Listen: quiet{}})
+	here, a, c := waiting(s, "here", key, 1), waiting(other, "a", key, 1), waiting(other, "c", key, 1)
+	otherKey := waiting(other, "a", "k2", 1)
+	s.watches.call(key, row{called: 2, names: "a~b,here~a"}, "")
+	s.watches.call(key, row{called: 3, names: "*1,+a~b"}, "")
+	s.watches.call(key, row{called: 4, names: "here~a"}, "")
+	if len(announced) != 3 {
+		t.Fatalf("announced are %q; want three messages", announced)
+	}
+	for range 2 { // late, and again
+		for _, message := range announced {
+			s.watches.hear(message)
 		}
-		s.watches.hear(message)
+	}
+	first, place := driver.Signal{Next: "a~b,here~a"}, driver.Signal{Next: "+a~b", Now: 1}
+	for _, message := range announced {
+		other.watches.hear(message)
 		other.watches.hear(message)
 	}
-	if again := (*told)[before:]; before != 4 || !slices.Equal(again, []driver.Signal{{}}) {
-		t.Errorf("the watcher of the store that releases was told %d times, and %+v later; want 4 times, and to look after the "+
-			"release that is not known", before, again)
+	if want := []driver.Signal{first, {Next: "here~a"}}; !slices.Equal(*here, want) {
+		t.Errorf("the locker of the releasing process was told %+v; want %+v", *here, want)
 	}
-	if want := []driver.Signal{{Next: "a,b"}, {}, {}}; !slices.Equal(*heard, want) {
-		t.Errorf("the watcher of the other store was told %+v; want %+v", *heard, want)
+	if want := []driver.Signal{first, place}; !slices.Equal(*a, want) {
+		t.Errorf("the locker that is named was told %+v; want %+v", *a, want)
+	}
+	if len(*c)+len(*otherKey) > 0 {
+		t.Errorf("a locker that is not named was told %+v, and for another key %+v; want nothing", *c, *otherKey)
+	}
+	s.watches.uncertain(key)
+	other.watches.hear(announced[len(announced)-1])
+	if n := len(*c); n != 1 || (*c)[0] != (driver.Signal{}) {
+		t.Errorf("after a release that is not known, a locker was told %+v; want that it is to look", *c)
+	}
+}
+
+// A call may come between the answer that lists a locker and its watch.
+func TestACallBeforeTheWatchIsNotLost(t *testing.T) {
+	for name, c := range map[string]struct {
+		known int64
+		want  []driver.Signal
+	}{"since the answer": {1, []driver.Signal{{Next: "w~a"}}}, "before the answer": {2, nil}} {
+		s := New(nil, Config{Listen: quiet{}})
+		s.watches.looking, s.watches.started = true, true
+		s.watches.listed("k", "w", c.known, 0)
+		s.watches.hear(ident.Hash("k") + " another-store 2 w~a")
+		var told []driver.Signal
+		s.watches.watch("w", "k", func(signal driver.Signal) { told = append(told, signal) })
+		if !slices.Equal(told, c.want) {
+			t.Errorf("%s: the watch is told %+v; want %+v", name, told, c.want)
+		}
 	}
 }

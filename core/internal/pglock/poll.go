@@ -3,9 +3,11 @@ package pglock
 import (
 	"context"
 	"database/sql"
+	"math"
 	"time"
 
 	"github.com/interlock-go/interlock/core/driver"
+	"github.com/interlock-go/interlock/core/driver/keystate"
 	"github.com/interlock-go/interlock/core/internal/pgpool"
 )
 
@@ -31,12 +33,12 @@ func (w *watches) look() {
 			continue
 		}
 		begin := time.Now()
-		rows, err := w.store.look(due)
+		all, err := w.store.look(due)
 		now := time.Now()
 		if err != nil {
 			w.store.failed("looking for locks that were released has failed: waiting lockers find them late", err)
 		}
-		w.looked(due, rows, begin, now)
+		w.looked(due, all, err, begin, now)
 		if !w.store.sleep(max(lookShare*now.Sub(begin), lookSoonest/2), nil) {
 			return
 		}
@@ -65,101 +67,102 @@ func (w *watches) due(now time.Time) (due []*topic, wait time.Duration) {
 	return due, wait
 }
 
-// row is what a look says of a lock.
-type row struct {
-	token        int64 // 0: there is no row
-	lapsed, free bool
-	called       int64         // when lockers were last to look; 0: never
-	age          time.Duration // how long ago that was
-	list         string
+// news is what a look says of a lock.
+type news struct {
+	row
+	i      int   // of the topic, from 1
+	there  bool  // there is a row
+	ends   int64 // of its last lease, in µs
+	lapsed bool  // that has passed
 }
 
-// look reads the rows of some locks.
-func (s *Store) look(due []*topic) (rows []row, err error) {
+// look asks whether some locks have news.
+func (s *Store) look(due []*topic) (all []news, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), s.set.Timeout)
 	defer cancel()
-	batch := make([]*request, len(due))
-	for i, t := range due {
-		batch[i] = &request{key: t.key}
-	}
-	keys := bytesArray(batch, func(r *request) string { return r.key })
-	rows = make([]row, len(due))
+	keys := bytesArray(due, func(t *topic) string { return t.key })
+	s.watches.mu.Lock()
+	known := numberArray(due, func(t *topic) int64 { return t.called })
+	passed := numberArray(due, func(t *topic) int64 { return t.passed })
+	s.watches.mu.Unlock()
 	err = pgpool.On(ctx, s.db, func(conn *sql.Conn) error {
+		all = all[:0]
 		begin := time.Now()
-		found, err := conn.QueryContext(ctx, s.text.Load().look, keys)
-		reads := false
-		err = each(found, err, func() error {
-			var i int
-			var r row
-			var age int64
-			err := found.Scan(&i, &r.token, &r.lapsed, &r.free, &r.called, &age, &r.list, &reads)
-			r.age = time.Duration(age) * time.Microsecond
-			if i >= 1 && i <= len(rows) {
-				rows[i-1] = r
+		rows, err := conn.QueryContext(ctx, s.text.Load().look, keys, known, passed)
+		reads, now := false, int64(0)
+		err = each(rows, err, func() error {
+			var n news
+			err := rows.Scan(&n.i, &n.there, &n.ends, &n.lapsed, &n.called, &n.names, &n.text, &reads, &now)
+			n.at = time.UnixMicro(now)
+			if n.i >= 1 && n.i <= len(due) {
+				all = append(all, n)
 			}
 			return err
 		})
 		if err == nil {
 			s.trips.Note(time.Since(begin))
+			s.clock.saw(time.UnixMicro(now), begin)
 		}
 		if err == nil && reads { // it may be a former primary, where no release comes any more
 			return pgpool.ErrReadOnly
 		}
 		return err
 	})
-	if err != nil {
-		return nil, err
-	}
-	return rows, nil
+	return all, err
 }
 
-// looked passes the rows of a look on to the watchers. The look took from begin to now; rows is nil if
-// it has failed.
-func (w *watches) looked(due []*topic, rows []row, begin, now time.Time) {
+// looked passes the news of a look on to the watchers. The look took from begin to now, and may have failed.
+func (w *watches) looked(due []*topic, all []news, failed error, begin, now time.Time) {
 	w.do(func() {
-		soonest, latest := lookSoonest, lookLatest
-		if w.proof.holds {
-			soonest, latest = heardSoonest, heardLatest
-		}
-		for i, t := range due {
-			switch {
-			case i >= len(rows):
-				t.quiet = time.Time{} // as late as may be
-			case t.quiet.After(begin):
-				// A release was announced since. The row may be older, and its list is of an earlier release.
-			default:
-				w.found(t, rows[i], now)
+		for _, n := range all {
+			// Where a locker has been called or refused since, the row may be older.
+			if t := due[n.i-1]; failed == nil && !t.quiet.After(begin) {
+				w.found(t, n, now)
 			}
-			t.due = now.Add(min(max(now.Sub(t.quiet)/4, soonest), latest))
+		}
+		for _, t := range due {
+			if failed != nil {
+				t.quiet = time.Time{} // as late as may be
+			}
+			t.due = now.Add(w.pause(t, now))
 		}
 	})
 }
 
 // found tells the watchers of a topic what its row says. Called with w.mu held.
-func (w *watches) found(t *topic, r row, now time.Time) {
-	if t.token != r.token || t.called != r.called {
-		t.token, t.called, t.quiet = r.token, r.called, now
-	}
-	for x := range t.watchers {
-		switch {
-		case r.token == 0:
-			if !x.missing {
-				x.missing = true
-				w.tell(x, driver.Signal{})
-			}
-		case r.called != 0 && r.called != x.called && r.age < now.Sub(x.since):
-			x.called = r.called
-			if r.free {
-				w.tell(x, signalOf(r.list))
-			} else {
-				// The lock has its next owner already. The locker with the turn before that is no more
-				// in the list.
-				w.tell(x, driver.Signal{})
-			}
-		case r.lapsed && r.token != x.lapsed:
-			x.lapsed = r.token
-			w.tell(x, driver.Signal{Next: driver.Waiters(r.list)})
+func (w *watches) found(t *topic, n news, now time.Time) {
+	if !n.there {
+		if !t.missing {
+			w.tellAll(t)
 		}
-		x.missing = x.missing && r.token == 0
+		t.called, t.missing = -1, true
+		return
+	}
+	if t.missing = false; t.called != n.called {
+		t.called, t.quiet = n.called, now
+	}
+	var rec keystate.Record
+	_ = rec.UnmarshalText([]byte(n.text)) // a request says what is wrong with it
+	list, signal := rec.Waiting(), signalOf(n.names)
+	ended := n.lapsed && n.ends != t.passed
+	if ended {
+		t.passed = n.ends
+	}
+	last, _ := w.store.rows.get(t.key)
+	n.since = last.since
+	w.store.saw(t.key, n.row)
+	t.ahead = math.MaxInt16
+	for x := range t.watchers {
+		at := indexIn(list, x.id)
+		t.ahead = min(t.ahead, max(at, 0))
+		missed := n.called != 0 && n.called != x.called
+		switch x.called = n.called; {
+		case missed && signal.Calls(x.id):
+			w.tell(x, signal)
+		case missed && at < 0:
+			w.tell(x, driver.Signal{}) // its turn has passed
+		case ended:
+			w.tell(x, driver.Signal{Next: list})
+		}
 	}
 }

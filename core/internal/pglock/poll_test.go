@@ -8,25 +8,64 @@ import (
 	"github.com/interlock-go/interlock/core/driver"
 )
 
-// A look may have read the row before a release that is announced while its answer is on the way. The
-// list of the row would put a locker off that the announcement has called.
-func TestALookDoesNotTellAnEarlierReleaseAfterALaterOne(t *testing.T) {
-	var w watches
-	w.init(nil)
-	var told []driver.Waiters
-	began := time.Now()
-	x := &watcher{wake: func(s driver.Signal) { told = append(told, s.Next) }, since: began}
-	on := &topic{key: "k", watchers: map[*watcher]struct{}{x: {}}}
-	row := func(called int64, list string) []row {
-		return []row{{token: 1, free: true, called: called, age: -time.Hour, list: list}}
+// list is the record of a held lock with a list.
+func list(names ...string) string {
+	text := `{"v":1,"owner":"o:1","token":1,"waiting":[`
+	for i, name := range names {
+		if i > 0 {
+			text += ","
+		}
+		text += `{"name":"` + name + `"}`
 	}
-	w.do(func() { w.announced(on, 2, "second") })
-	w.looked([]*topic{on}, row(1, "first"), began.Add(-time.Second), time.Now())
-	if want := []driver.Waiters{"second"}; !slices.Equal(told, want) {
-		t.Errorf("a look that began before the announcement wakes the watcher with %q; want %q", told, want)
+	return text + "]}"
+}
+
+// A look finds a call by its number: which lockers were called, and which have lost their places in the list, as their
+// turns have passed.
+func TestALookFindsWhoWasCalledAndWhoseTurnHasPassed(t *testing.T) {
+	for name, c := range map[string]struct {
+		called int64
+		names  string
+		text   string
+		want   []driver.Signal
+	}{
+		"no call since":                    {1, "w", list("w"), nil},
+		"it was called":                    {2, "w~a,x~a", list("w~a", "x~a"), []driver.Signal{{Next: "w~a,x~a"}}},
+		"another was called":               {2, "x~a", list("w~a"), nil},
+		"its turn has passed":              {2, "x~a", list("x~a"), []driver.Signal{{}}},
+		"it was called, and lost its turn": {2, "w~a,x~a", list(), []driver.Signal{{Next: "w~a,x~a"}}},
+		"a place":                          {2, "*1,+w~a", list("+w~a"), []driver.Signal{{Next: "+w~a", Now: 1}}},
+	} {
+		s := New(nil, Config{})
+		told := waiting(s, "w", "k", 1)
+		on := s.watches.topics["k"]
+		begin := time.Now().Add(time.Second)
+		n := news{row: row{text: c.text, called: c.called, names: c.names}, i: 1, there: true}
+		for range 2 {
+			s.watches.looked([]*topic{on}, []news{n}, nil, begin, begin)
+		}
+		if !slices.Equal(*told, c.want) {
+			t.Errorf("%s: told was %+v; want %+v, once", name, *told, c.want)
+		}
 	}
-	w.looked([]*topic{on}, row(3, "third"), time.Now(), time.Now())
-	if want := []driver.Waiters{"second", "third"}; !slices.Equal(told, want) {
-		t.Errorf("after a look that began later the watcher was woken with %q; want %q", told, want)
+}
+
+// A look may have read the row before a call that comes while its answer is on the way, or before an answer to the
+// locker itself.
+func TestALookDoesNotTellAnEarlierCallAfterALaterOne(t *testing.T) {
+	s := New(nil, Config{})
+	told := waiting(s, "w", "k", 1)
+	began := time.Now().Add(-time.Second)
+	topics := []*topic{s.watches.topics["k"]}
+	earlier := []news{{row: row{text: list(), called: 2, names: "w~a"}, i: 1, there: true}}
+	s.watches.call("k", row{called: 3, names: "w~a,x~a"}, "")
+	s.watches.looked(topics, earlier, nil, began, time.Now())
+	if want := []driver.Signal{{Next: "w~a,x~a"}}; !slices.Equal(*told, want) {
+		t.Errorf("a look that began before the call wakes the watcher with %+v; want %+v", *told, want)
+	}
+	s.watches.listed("k", "w", 4, 0)
+	s.watches.looked(topics, earlier, nil, began, time.Now())
+	if len(*told) != 1 {
+		t.Errorf("a look that began before the locker was refused wakes it with %+v", (*told)[1:])
 	}
 }

@@ -26,38 +26,19 @@ const (
 	maxPause   = 200 * time.Millisecond
 )
 
-// kind is what a request is for. The requests of one statement are of one kind.
-type kind uint8
-
-const (
-	acquires kind = iota
-	renews
-	releases
-	declines
-	records // requests of all kinds on the records of locks
-)
-
-// recorded is the code of an answer that the row has a record. The others say of a renewal or a release
-// that the owner does not hold the lock: no owner does, another one does, or an operator has released it.
-const (
-	recorded    = 3
-	codeFree    = 0
-	codeOther   = -1
-	codeRevoked = -2
-)
-
 // request is one request on its way: sent, sent again where that helps, and awaited by a
 // caller, which may leave.
 type request struct {
 	store *Store
 	lane  *lane
-	kind  kind
 	index int // of the lease that it renews, in its batch
 
-	key, owner, waiter string
-	from               string // the owner that hands the lock on; empty: none
-	ttl                time.Duration
-	token              int64
+	key, owner string
+	from       string        // the owner that hands the lock on; empty: none
+	waiter     driver.Waiter // that it may enter into the list
+	rule       rule          // carries it out on the record of the key
+	lasts      bool          // its answer mostly waits for the disk
+	lease      time.Duration // that it asks for
 
 	deadline time.Time // when nothing is sent again; zero: maxTries decides
 	asks     bool      // for something new: of no use without its caller
@@ -65,33 +46,19 @@ type request struct {
 	once     bool      // not to be sent again when it has failed
 	late     func()    // called with the outcome if the caller has left; may be nil
 
-	rule rule // carries it out on a record
-
 	alone      bool // it shares no statement
 	tries      int
 	collisions int
 	pause      time.Duration
 
-	answer    answer
-	err       error     // in place of the answer
-	sent      time.Time // the first try
-	ambiguous bool      // a try may have been, or may yet be, executed
+	answer    *ruling
+	lag       time.Duration // the lease of a grant began as much before the request was sent
+	err       error         // in place of the answer
+	sent      time.Time     // the first try
+	ambiguous bool          // a try may have been, or may yet be, executed
 
 	caller inflight.Caller
 	done   chan *request
-}
-
-// answer is the row that a statement returned for a request.
-type answer struct {
-	code    int // of acquire.sql 1 if granted, 0 if not; of the others as they say
-	token   int64
-	holder  string
-	remains int64 // µs after which to ask again; of a grant, how many tokens are left for hand-offs
-	listed  bool
-	list    string  // of a release or a decline: the lockers that are called
-	called  int64   // and when
-	there   bool    // the statement returned a row
-	ruling  *ruling // of a request on a record, in place of the others
 }
 
 // send has the request sent with the next statement.
@@ -99,18 +66,12 @@ func (r *request) send() { r.lane.submit(r) }
 
 // tried takes the outcome of a try. sent says that the statement has left for the server.
 func (r *request) tried(err error, sent bool) {
-	switch {
-	case err == nil && r.answer.there && r.answer.code == recorded:
-		r.store.watches.record(r.key, true)
-		r.kind = records
-		r.send()
-		return
-	case err == nil && r.answer.there:
+	if err == nil && r.answer != nil {
 		r.finish(nil)
 		return
 	}
 	if err == nil {
-		err = errCollided // with a transaction that the statement could not see
+		err = errCollided
 	}
 	f := fateOf(err, sent)
 	again := false

@@ -5,38 +5,15 @@ import (
 	_ "embed"
 	"strconv"
 	"strings"
-	"time"
 
-	"github.com/interlock-go/interlock/core/internal/clock"
 	"github.com/interlock-go/interlock/core/internal/pgpool"
 )
-
-//go:embed sql/acquire.sql
-var acquireText string
-
-//go:embed sql/renew.sql
-var renewText string
-
-//go:embed sql/release.sql
-var releaseText string
-
-//go:embed sql/decline.sql
-var declineText string
-
-//go:embed sql/patience.sql
-var patienceText string
 
 //go:embed sql/version.sql
 var versionText string
 
-//go:embed sql/take.sql
-var takeText string
-
-//go:embed sql/free.sql
-var freeText string
-
-//go:embed sql/read.sql
-var readText string
+//go:embed sql/lock.sql
+var lockText string
 
 //go:embed sql/write.sql
 var writeText string
@@ -55,17 +32,13 @@ var sweepText string
 
 // statements are the texts that a store sends.
 type statements struct {
-	of                [records]string // by the kind of the requests
-	take, free        string          // of one request
-	read, lock, write string          // of records
-	noted             string
-	look, sweep       string
-	list              string
+	write, lock, noted string // of requests
+	look, sweep, list  string
 }
 
 // statementsFor makes the texts for a table; fit makes them fit its size.
 func statementsFor(table string, fit func(text string) string) *statements {
-	included := strings.NewReplacer("-- include patience.sql\n", patienceText, "-- include version.sql\n", versionText)
+	included := strings.NewReplacer("-- include version.sql\n", versionText)
 	text := func(source string) string {
 		var b strings.Builder
 		for line := range strings.Lines(included.Replace(source)) {
@@ -77,13 +50,7 @@ func statementsFor(table string, fit func(text string) string) *statements {
 		return fit(strings.ReplaceAll(b.String(), DefaultTable, table))
 	}
 	return &statements{
-		of: [...]string{
-			acquires: text(acquireText), renews: text(renewText), releases: text(releaseText), declines: text(declineText),
-		},
-		take: text(takeText), free: text(freeText),
-		read: text(readText), lock: text(strings.Replace(readText, "-- lock the rows", "FOR NO KEY UPDATE", 1)), write: text(writeText),
-		noted: text(notedText), look: text(lookText), sweep: text(sweepText),
-		list: text(listText),
+		write: text(writeText), lock: text(lockText), noted: text(notedText), look: text(lookText), sweep: text(sweepText), list: text(listText),
 	}
 }
 
@@ -99,35 +66,12 @@ func (s *Store) measure(from pgpool.Querier) {
 	}
 }
 
-// arguments makes the arguments of the statement for some requests of one kind, which have a key
-// each. Arrays are texts in PostgreSQL's form: database/sql has no form for them that all
-// drivers know.
-func (s *Store) arguments(batch []*request) []any {
-	column := func(field func(*request) string) string { return textArray(batch, field) }
-	key := bytesArray(batch, func(r *request) string { return r.key })
-	owner := column(func(r *request) string { return r.owner })
-	waiter := func() string { return column(func(r *request) string { return r.waiter }) }
-	bound := s.rowTimeout()
-	switch batch[0].kind {
-	case acquires:
-		return []any{key, owner, numberArray(batch, ttl), waiter(), bound}
-	case renews:
-		return []any{key, owner, numberArray(batch, ttl), bound}
-	case declines:
-		return []any{key, waiter(), bound, s.callsAfter()}
-	default: // releases
-		token := numberArray(batch, func(r *request) int64 { return r.token })
-		return []any{key, owner, token, waiter(), bound, s.callsAfter()}
-	}
-}
-
 // rowTimeout is for how many ms a statement waits for the lock of one row.
 func (s *Store) rowTimeout() string {
 	return strconv.FormatInt(max(s.set.Timeout.Milliseconds()/4, 1), 10)
 }
 
-// ttl is the lease in µs. It rounds up: a lease is never shorter than its holder thinks.
-func ttl(r *request) int64 { return clock.Ceil(r.ttl, time.Microsecond) }
+// Arrays are texts in PostgreSQL's form: database/sql has no form for them that all drivers know.
 
 func textArray[T any](all []T, field func(T) string) string {
 	b := make([]byte, 0, 48*len(all)+2)

@@ -47,9 +47,9 @@ type Config struct {
 	Timeout time.Duration
 	// Log gets warnings; the default is [slog.Default].
 	Log *logs.Log
-	// Listen, unless nil, hears the releases of other processes. All processes that use
+	// Listen, unless nil, hears the calls and offers of other processes. All processes that use
 	// the table should have one, or none. It may hear other messages as well: the store
-	// takes no notice of them if they begin with a word that is neither a hash nor "proof" or "wanted".
+	// takes no notice of them if they begin with another word than a hash, "proof", "wanted" or "offer".
 	Listen Listener
 	// Announce, with Listen, has the Listeners of all these processes hear a message. It
 	// returns at once, and may fail to.
@@ -90,6 +90,8 @@ type Store struct {
 	set   Config
 	text  pgpool.Texts[statements]
 	trips clock.Trips // of statements that do not wait for the disk
+	clock serverClock
+	rows  recent[row] // as they were seen last, by key
 
 	requests lane // of callers
 	renewals lane // of watchdogs
@@ -119,6 +121,7 @@ func New(db *sql.DB, cfg Config) *Store {
 	s.requests = lane{store: s, most: maxWorkers, parked: make(map[string][]*request)}
 	s.renewals = lane{store: s, most: maxRenewing, parked: make(map[string][]*request)}
 	s.watches.init(s)
+	s.clock.begin = time.Now()
 	return s
 }
 
@@ -186,33 +189,29 @@ func (s *Store) Acquire(ctx context.Context, ask driver.AcquireRequest) (driver.
 	}
 	ask.TTL = micros(ask.TTL)
 	s.sweeping.Do(s.startSweep)
-	_, attentive := driver.IsAttentive(ask.Owner)
-	r := &request{kind: acquires, from: ask.From}
-	if ask.Kind.Place() || ask.Line != driver.InTurn || ask.From != "" || attentive {
-		r.kind = records
-	}
-	return s.ask(ctx, r, ask, func(rec *keystate.Record, now time.Time, v *ruling) (n keystate.Notices) {
+	return s.ask(ctx, ask, func(rec *keystate.Record, at moment, v *ruling) (n keystate.Notices) {
 		if ask.From != "" {
-			v.rep, n, v.err = rec.Move(ask, now)
+			v.rep, n, v.err = rec.Move(ask, at.now)
 		} else {
-			v.rep, n = rec.Acquire(ask, now)
+			v.rep, n = rec.Acquire(ask, at.now)
 		}
-		v.lasts = v.rep.Granted
+		v.lasts = v.rep.Granted || offeredTo(rec, ask.Waiter, v.rep, at.now)
 		return n
 	})
 }
 
 // ask sends a request for a lock, and waits for its reply.
-func (s *Store) ask(ctx context.Context, r *request, ask driver.AcquireRequest, by rule) (driver.Reply, error) {
+func (s *Store) ask(ctx context.Context, ask driver.AcquireRequest, by rule) (driver.Reply, error) {
 	if err := checkTexts(ask.Owner, string(ask.Waiter), ask.From); err != nil {
 		return driver.Reply{}, err
 	}
-	r.store, r.lane, r.asks, r.deadline, r.done = s, &s.requests, true, ask.Deadline, make(chan *request, 1)
-	r.key, r.owner, r.ttl, r.waiter = ask.Key, ask.Owner, ask.TTL, string(ask.Waiter)
+	r := &request{
+		store: s, lane: &s.requests, rule: by, lasts: true, lease: ask.TTL, asks: true, deadline: ask.Deadline, done: make(chan *request, 1),
+		key: ask.Key, owner: ask.Owner, waiter: ask.Waiter, from: ask.From,
+	}
 	if ask.Late != nil {
 		r.late = func() { ask.Late(r.reply()) }
 	}
-	r.by(by)
 	r.send()
 	if !r.wait(ctx, ask.Deadline) {
 		return driver.Reply{}, inflight.Pending(ctx)
@@ -220,24 +219,13 @@ func (s *Store) ask(ctx context.Context, r *request, ask driver.AcquireRequest, 
 	return r.reply()
 }
 
-// reply makes the caller's reply from the result of the statement.
-func (r *request) reply() (driver.Reply, error) {
-	rep := driver.Reply{Sent: r.sent, Ambiguous: r.ambiguous}
-	a := r.answer
-	switch {
-	case r.err != nil:
-		return rep, r.err
-	case a.ruling != nil:
-		of := a.ruling.rep
-		of.Sent, of.Ambiguous = rep.Sent, rep.Ambiguous
-		return of, a.ruling.err
-	case a.code == 1:
-		rep.Granted, rep.Token, rep.Room = true, a.token, a.remains
-	default:
-		rep.Holder, rep.Listed = a.holder, a.listed
-		rep.TTL = time.Duration(max(a.remains, 0)) * time.Microsecond
+// reply makes the caller's reply.
+func (r *request) reply() (rep driver.Reply, err error) {
+	if err = r.err; err == nil {
+		rep, err = r.answer.rep, r.answer.err
 	}
-	return rep, nil
+	rep.Sent, rep.Ambiguous = r.sent.Add(-r.lag), r.ambiguous
+	return rep, err
 }
 
 // Release implements [driver.Store].
@@ -246,16 +234,13 @@ func (s *Store) Release(_ context.Context, ask driver.ReleaseRequest) (waiting d
 		return "", err
 	}
 	r := &request{
-		store: s, lane: &s.requests, kind: releases, stubborn: true, deadline: ask.Deadline, done: make(chan *request, 1),
-		key: ask.Key, owner: ask.Owner, token: ask.Token, waiter: string(ask.Waiter),
+		store: s, lane: &s.requests, stubborn: true, deadline: ask.Deadline, done: make(chan *request, 1), key: ask.Key, owner: ask.Owner,
 	}
-	if ask.Kind.Place() || ask.Waiter.Place() || ask.Revoked > 0 {
-		r.kind = records // a note goes with the write of a record
-	}
-	r.by(func(rec *keystate.Record, now time.Time, v *ruling) (n keystate.Notices) {
-		v.waiting, n, v.err = rec.Release(ask, func(string) bool { return false }, now)
+	r.rule = func(rec *keystate.Record, at moment, v *ruling) (n keystate.Notices) {
+		s.offers(rec, at)
+		v.waiting, n, v.err = rec.Release(ask, func(id string) bool { return s.watches.mayReach(ask.Key, id) }, at.now)
 		return n
-	})
+	}
 	r.send()
 	until := ask.Deadline
 	if !until.IsZero() {
@@ -264,50 +249,20 @@ func (s *Store) Release(_ context.Context, ask driver.ReleaseRequest) (waiting d
 	if !r.wait(context.Background(), until) {
 		return "", errNoAnswer
 	}
-	if r.err != nil {
+	switch {
+	case r.err != nil:
 		return "", r.err
-	}
-	waiting, err = r.answer.released(ask.Waiter)
-	if r.answer.called != 0 { // also after the end of its lease
-		s.watches.released(ask.Key, r.answer)
-	}
-	if err != nil && r.ambiguous {
+	case r.answer.err != nil && r.ambiguous:
 		// "Not the owner" after an earlier try with a lost reply: that try released it.
 		s.watches.uncertain(ask.Key)
 		return "", nil
 	}
-	return waiting, err
-}
-
-// released returns the result of a release. The list is empty if only the own locker waits.
-func (a *answer) released(own driver.Waiter) (waiting driver.Waiters, err error) {
-	switch {
-	case a.ruling != nil:
-		return a.ruling.waiting, a.ruling.err
-	case a.code != 1:
-		return "", notOwner(a.code)
-	}
-	waiting = driver.Waiters(a.list)
-	if first, others := waiting.Cut(); others == "" && first.ID() == own.ID() {
-		return "", nil
-	}
-	return waiting, nil
-}
-
-// notOwner makes the error for the answer to an owner that does not hold the lock.
-func notOwner(code int) error {
-	switch code {
-	case codeRevoked:
-		return driver.ErrRevoked
-	case codeFree:
-		return driver.ErrDeleted
-	}
-	return driver.ErrTakenOver
+	return r.answer.waiting, r.answer.err
 }
 
 // Watch implements [driver.Store].
-func (s *Store) Watch(_, key string, since time.Time, wake func(driver.Signal)) (stop func()) {
-	return s.watches.watch(key, since, wake)
+func (s *Store) Watch(id, key string, _ time.Time, wake func(driver.Signal)) (stop func()) {
+	return s.watches.watch(id, key, wake)
 }
 
 // Renew implements [driver.Store].
@@ -329,19 +284,18 @@ func (s *Store) Renew(ctx context.Context, batch []driver.Renewal, done func(i i
 			continue
 		}
 		r := &request{
-			store: s, lane: to, kind: renews, asks: true, once: !b.Asked, deadline: deadline, done: round, index: i,
-			key: b.Key, owner: b.Owner, ttl: b.TTL,
-		}
-		if b.Kind.Place() {
-			r.kind = records
+			store: s, lane: to, lasts: true, lease: b.TTL, asks: true, once: !b.Asked, deadline: deadline, done: round, index: i, key: b.Key, owner: b.Owner,
 		}
 		renewal := *b
-		renewal.TTL = micros(b.TTL)
-		r.by(func(rec *keystate.Record, now time.Time, v *ruling) (n keystate.Notices) {
-			v.contended, v.err = rec.Renew(renewal, now)
-			v.lasts = v.err == nil && b.TTL > 0
+		r.rule = func(rec *keystate.Record, at moment, v *ruling) (n keystate.Notices) {
+			longer := renewal
+			if longer.TTL > 0 {
+				longer.TTL = micros(longer.TTL) + at.longer
+			}
+			v.contended, v.err = rec.Renew(longer, at.now)
+			v.lasts = v.err == nil && renewal.TTL > 0
 			return n
-		})
+		}
 		all = append(all, r)
 	}
 	to.submit(all...)
@@ -367,14 +321,9 @@ func (s *Store) Renew(ctx context.Context, batch []driver.Renewal, done func(i i
 
 // tell tells the outcome of a renewal.
 func (r *request) tell(done func(i int, contended bool, err error)) {
-	switch {
-	case r.err != nil:
+	if r.err != nil {
 		done(r.index, false, r.err)
-	case r.answer.ruling != nil:
-		done(r.index, r.answer.ruling.contended, r.answer.ruling.err)
-	case r.answer.code <= 0:
-		done(r.index, false, notOwner(r.answer.code))
-	default:
-		done(r.index, r.answer.code == 2, nil)
+		return
 	}
+	done(r.index, r.answer.contended, r.answer.err)
 }

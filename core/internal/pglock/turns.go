@@ -27,23 +27,12 @@ func (s *Store) Decline(ctx context.Context, key, waiter string) error {
 	if checkTexts(waiter) != nil {
 		return nil // it is in no list
 	}
-	told := func(r *request) {
-		if r.err == nil && r.answer.list != "" {
-			s.watches.released(key, r.answer)
-		}
-	}
 	r := &request{
-		store: s, lane: &s.requests, kind: declines, once: true, deadline: time.Now().Add(s.set.Timeout), key: key, waiter: waiter,
-		done: make(chan *request, 1),
+		store: s, lane: &s.requests, once: true, deadline: time.Now().Add(s.set.Timeout), key: key, done: make(chan *request, 1),
+		rule: func(rec *keystate.Record, at moment, _ *ruling) keystate.Notices { return rec.Decline(waiter, at.now) },
 	}
-	r.late = func() { told(r) }
-	r.by(func(rec *keystate.Record, now time.Time, _ *ruling) keystate.Notices { return rec.Decline(waiter, now) })
 	r.send()
-	if !r.wait(ctx, time.Time{}) {
-		return errNoAnswer
-	}
-	told(r)
-	if r.ambiguous {
+	if !r.wait(ctx, time.Time{}) || r.ambiguous {
 		return errNoAnswer
 	}
 	return nil
@@ -51,14 +40,11 @@ func (s *Store) Decline(ctx context.Context, key, waiter string) error {
 
 // Stand implements [driver.Turns].
 func (s *Store) Stand(ctx context.Context, ask driver.AcquireRequest) (driver.Reply, error) {
-	return s.ask(ctx, &request{kind: records}, ask, func(rec *keystate.Record, now time.Time, v *ruling) (n keystate.Notices) {
-		v.rep, n = rec.Stand(ask, now)
+	return s.ask(ctx, ask, func(rec *keystate.Record, at moment, v *ruling) (n keystate.Notices) {
+		v.rep, n = rec.Stand(ask, at.now)
 		return n
 	})
 }
-
-// Offers implements [driver.Turns]: there are none.
-func (s *Store) Offers(string, func(bool), func(driver.Offer)) (stop func()) { return nil }
 
 // Space implements [driver.Turns]. It leaves out the schema of the table: another store finds the same
 // table by its search_path. Nor does it say anything about the server.
@@ -66,13 +52,14 @@ func (s *Store) Space() string {
 	return "postgresql " + s.set.Table[strings.LastIndexByte(s.set.Table, '.')+1:]
 }
 
-// callsAfter is how many µs after a release the announcement reaches the server at the
-// earliest: the answer to the release comes before it. Lockers that look are not called.
-func (s *Store) callsAfter() int64 {
+// callsAfter is how long after the instant for which a release is decided its lockers can learn of it, at the
+// earliest: the statement has to reach the server, and an announcement follows its answer.
+func (s *Store) callsAfter() time.Duration {
+	trip := s.trips.Least()
 	if s.set.Listen == nil {
-		return 0
+		return trip + time.Millisecond
 	}
-	return s.trips.Least().Microseconds()
+	return 2*trip + time.Millisecond
 }
 
 // longestPause is how long a locker that looks may take to look, where a look takes so long.

@@ -44,10 +44,9 @@ CREATE TABLE interlock_fence (
 -- has an index, touches no index and leaves nothing for VACUUM.
 CREATE TABLE interlock_lock (
 	key         bytea       NOT NULL PRIMARY KEY,
-	owner       text,                 -- NULL: the lock is free, or the record says who holds it
-	token       bigint      NOT NULL, -- the last fencing token
-	lease_until timestamptz NOT NULL,
-	waiters     text[]      NOT NULL DEFAULT '{}', -- the waiting lockers, in order
-	called_at   timestamptz,          -- when the first of them was called
-	record      text                  -- shared locks, permits and more, as package keystate writes them
+	record      text        NOT NULL, -- JSON: who holds the lock, and who waits; as package keystate writes it
+	token       bigint      NOT NULL, -- the last fencing token, as in the record
+	lease_until timestamptz NOT NULL, -- when the last lease ends, or the time for which the lock is kept
+	called      bigint      NOT NULL DEFAULT 0, -- the number of the last call of lockers that wait
+	names       text        NOT NULL DEFAULT '' -- and the lockers that were called
 ) WITH (fillfactor = 50);

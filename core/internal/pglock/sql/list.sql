@@ -3,17 +3,12 @@
 -- $1 the key with which the page begins      $2 how many rows at the most
 --
 -- Returns the rows of locks that are held or may be kept, and the last row of a full page: the
--- key; the owner, '' for none; the token; when the lease ends, or ended, in µs since 1970; the
--- list of the lockers that wait; the record, '' for none; the clock, in µs since 1970; the number of the
--- row in its page.
+-- key; the record; the clock, in µs since 1970; the number of the row in its page.
 WITH page AS MATERIALIZED (
 	SELECT l.*, row_number() OVER (ORDER BY l.key) AS n
 	FROM (SELECT * FROM interlock_lock WHERE key >= $1::bytea ORDER BY key LIMIT $2::int) l
 )
-SELECT p.key, coalesce(p.owner, '') AS owner, p.token,
-	(extract(epoch FROM p.lease_until) * 1000000)::bigint AS ends,
-	array_to_string(p.waiters, ',') AS list, coalesce(p.record, '') AS record, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint AS now, p.n
+SELECT p.key, p.record, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint AS now, p.n
 FROM page p
-WHERE p.lease_until > clock_timestamp() - interval '5 seconds' AND (p.owner IS NOT NULL OR p.waiters <> '{}' OR p.record IS NOT NULL)
-	OR p.n = $2::int
+WHERE p.lease_until > clock_timestamp() - interval '5 seconds' AND p.record <> '' OR p.n = $2::int
 ORDER BY p.n

@@ -1,17 +1,19 @@
 -- Looks at locks for which lockers of this process wait. It writes nothing.
 --
--- $1 keys
+-- $1 keys      $2 the numbers of the last calls that are known; -1 for none
+-- $3 the ends, in µs since 1970, that are known to have passed
 --
--- Returns a row for each key: its index, from 1; the token, 0 if there is no row;
--- whether the lock is free because its lease has ended, and whether it is free at all;
--- when waiting lockers were last to look, in µs since 1970, 0 for never, and how many µs
--- ago that was; the list of the lockers that wait; whether the server only reads.
-SELECT r.i, coalesce(l.token, 0) AS token,
-	l.owner IS NOT NULL AND l.lease_until <= clock_timestamp() AS lapsed,
-	l.owner IS NULL OR l.lease_until <= clock_timestamp() AS free,
-	coalesce((extract(epoch FROM l.called_at) * 1000000)::bigint, 0) AS called,
-	coalesce((extract(epoch FROM clock_timestamp() - l.called_at) * 1000000)::bigint, 0) AS age,
-	coalesce(array_to_string(l.waiters, ','), '') AS list,
-	current_setting('transaction_read_only')::boolean AS reads
-FROM unnest($1::bytea[]) WITH ORDINALITY AS r (key, i)
-	LEFT JOIN interlock_lock l ON l.key = r.key
+-- Returns a row for each lock that has news: its index, from 1; whether there is a row; when its last lease
+-- ends, in µs since 1970, and whether that has passed; the number of the last call; the called lockers; the
+-- record; whether the server only reads; the clock, in µs since 1970. If no lock has news it returns one row, with the index 0.
+SELECT coalesce(n.i, 0) AS i, n.key IS NOT NULL AS there, coalesce(n.ends, 0) AS ends, coalesce(n.lapsed, false) AS lapsed,
+	coalesce(n.called, 0) AS called, coalesce(n.names, '') AS names, coalesce(n.record, '') AS record,
+	current_setting('transaction_read_only')::boolean AS reads, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint AS now
+FROM (SELECT) one LEFT JOIN (
+	SELECT r.i, l.key, (extract(epoch FROM l.lease_until) * 1000000)::bigint AS ends, l.lease_until <= clock_timestamp() AS lapsed,
+		l.called, l.names, l.record
+	FROM unnest($1::bytea[], $2::bigint[], $3::bigint[]) WITH ORDINALITY AS r (key, called, passed, i)
+		LEFT JOIN interlock_lock l ON l.key = r.key
+	WHERE l.key IS NULL OR l.called <> r.called
+		OR l.lease_until <= clock_timestamp() AND (extract(epoch FROM l.lease_until) * 1000000)::bigint <> r.passed
+) n ON true
