@@ -2,6 +2,7 @@ package run
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"slices"
 	"time"
@@ -76,12 +77,14 @@ func passes(err error) bool {
 	return errors.Is(err, core.ErrNotReplicated) || errors.Is(err, core.ErrUnavailable) && !refused(err)
 }
 
-// refused reports whether an error is the answer of a server that refuses the same request later, too.
+// refused reports whether an error is the answer of a server that refuses the same request later, too, or is about
+// its certificate.
 func refused(err error) bool {
 	var ofRedis redis.Error
 	var ofPostgres interface{ SQLState() string }
+	var untrusted *tls.CertificateVerificationError
 	switch {
-	case errors.As(err, &ofRedis), errors.Is(err, casstore.ErrRefused):
+	case errors.As(err, &ofRedis), errors.Is(err, casstore.ErrRefused), errors.As(err, &untrusted):
 		return true
 	case errors.As(err, &ofPostgres) && len(ofPostgres.SQLState()) == 5:
 		// The login; the database; the schema; a right or a table, which is missing.

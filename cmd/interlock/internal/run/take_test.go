@@ -2,6 +2,7 @@ package run
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"strings"
 	"sync/atomic"
@@ -26,6 +27,7 @@ func TestAWaitOutlastsAServerThatIsAway(t *testing.T) {
 	table := memstore.Fault{Err: errors.Join(driver.ErrUnavailable, state("42P01"))}
 	starting := memstore.Fault{Err: errors.Join(driver.ErrUnavailable, state("57P03"))}
 	right := memstore.Fault{Err: errors.Join(driver.ErrUnavailable, casstore.ErrRefused)}
+	certificate := memstore.Fault{Err: errors.Join(driver.ErrUnavailable, &tls.CertificateVerificationError{Err: errors.New("unknown authority")})}
 	replicas := memstore.Fault{Err: driver.ErrNotReplicated}
 	for name, c := range map[string]struct {
 		wait, away, want time.Duration // how long run waits, the server is away, and run takes
@@ -44,6 +46,7 @@ func TestAWaitOutlastsAServerThatIsAway(t *testing.T) {
 		"a missing table of PostgreSQL":     {wait: forever, away: time.Hour, want: 0, fault: table, err: driver.ErrUnavailable},
 		"PostgreSQL starts":                 {wait: 15 * time.Second, away: 3 * time.Second, want: 3 * time.Second, fault: starting, says: 1},
 		"a missing right of etcd":           {wait: 15 * time.Second, away: time.Hour, want: 0, fault: right, err: driver.ErrUnavailable},
+		"a certificate that is not trusted": {wait: 15 * time.Second, away: time.Hour, want: 0, fault: certificate, err: driver.ErrUnavailable},
 		"without a bound it refuses always": {wait: forever, away: time.Hour, want: 0, fault: lasting, err: driver.ErrUnavailable},
 	} {
 		t.Run(name, func(t *testing.T) {
