@@ -136,7 +136,7 @@ func RetryDelay(next asynq.RetryDelayFunc) asynq.RetryDelayFunc {
 // not failed, and has as many retries left as before.
 func IsFailure(err error) bool { return err != nil && retryAfter(err) == 0 }
 
-// retryAfter is when a refused task is to be tried again, 0 for any other error.
+// retryAfter is the time until a refused task is to be tried again, 0 for any other error.
 func retryAfter(err error) time.Duration {
 	var refused *once.RefusedError
 	if errors.As(err, &refused) {

@@ -11,7 +11,7 @@ import (
 	"github.com/interlock-go/interlock/core/observe"
 )
 
-// guardWait is how long a guard waits unless Wait says otherwise. As long as its body
+// guardWait is the wait of a guard without the option Wait. As long as its body
 // is unread, a request does not notice that its client left (net/http, HTTP/1). So no
 // wait of a guard may be without a bound.
 const guardWait = 5 * time.Second

@@ -55,7 +55,7 @@ type Lease struct {
 	std atomic.Pointer[standard]
 }
 
-// more is what most leases have no need of.
+// more has the fields that most leases do not need.
 type more struct {
 	// Unchanged once other goroutines have the lease.
 	observed bool
@@ -72,7 +72,7 @@ type more struct {
 	released chan struct{} // closed after the release; made by a second call that waits for it
 }
 
-// stage is how far the release of a lease has come.
+// stage is the progress of the release of a lease.
 type stage int8
 
 const (

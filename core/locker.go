@@ -156,29 +156,29 @@ type Holding struct {
 	// Kind is the kind of the hold: "exclusive", "shared" ([Shared]) or "permit"
 	// ([Permits]). It is empty if Held is false.
 	Kind string
-	// AtMost is how many permits there are, for the kind "permit".
+	// AtMost is the number of permits, for the kind "permit".
 	AtMost int
-	// Since is when the present holder got the lock; the zero time if Held is
+	// Since is the time at which the present holder got the lock; the zero time if Held is
 	// false.
 	Since time.Time
 	// Token is the fencing token of the present holder; 0 if Held is false.
 	Token int64
 	// Rule is the name of the call or guard that took the lock ([Name]); it may be empty.
 	Rule string
-	// Holds is how many holds the lock has: 1, and one more for each re-entry, and of
+	// Holds is the number of holds of the lock: 1, and one more for each re-entry, and of
 	// a lock that callers of this process share, one for each of them.
 	Holds int
-	// Deadline is until when the lease is valid without another renewal, as
+	// Deadline is the end of the lease without another renewal, as
 	// [Lease.Deadline]; the zero time if Held is false.
 	Deadline time.Time
-	// Renewals is how many renewals of the locker the store has confirmed since it granted
+	// Renewals is the number of renewals of the locker that the store has confirmed since it granted
 	// the lock to this process. A hand-off to another caller of the process does not reset
 	// it. [Lease.Check] is not counted.
 	Renewals int
 	// LastError is the error of the last renewal; nil if that succeeded, or if there
 	// was none. Its text may contain the key and addresses of servers.
 	LastError error
-	// Waiters is how many callers of this process wait for the lock.
+	// Waiters is the number of callers of this process that wait for the lock.
 	Waiters int
 }
 

@@ -14,16 +14,16 @@ import (
 )
 
 const (
-	// most is how many requests share a transaction: of values below 16 KB they stay below
+	// most is the number of requests that share a transaction: of values below 16 KB they stay below
 	// the 1.5 MB that etcd takes.
 	most = 64
-	// mostOps is how many operations a transaction may have (--max-txn-ops). A transaction that has
+	// mostOps is the maximum number of operations of a transaction (--max-txn-ops). A transaction that has
 	// others inside may have as many, counting those and the operations of the largest one.
 	mostOps = 128
-	// under is how many transactions are under way at most: a request that comes while
+	// under is the maximum number of concurrent transactions: a request that comes while
 	// there are as many waits, and shares the next one.
 	under = 4
-	// answerWait is how long a request waits for its answer: a request to the old leader
+	// answerWait bounds the wait of a request for its answer: a request to the old leader
 	// during an election has to be sent again.
 	answerWait = 250 * time.Millisecond
 	// longestWait bounds a transaction if all its callers wait without a bound.
@@ -156,7 +156,7 @@ func (l *lanes) next() []*request {
 	return batch
 }
 
-// ops is how many operations etcd counts.
+// ops is the number of operations that etcd counts.
 func (r *request) ops() int {
 	return max(len(r.txn.If), len(r.txn.Then)+len(r.txn.Read)+len(r.txn.List), len(r.txn.Else))
 }

@@ -80,7 +80,7 @@ import (
 type Transport struct {
 	// Base sends each try. Default, and if nil: [http.DefaultTransport].
 	Base http.RoundTripper
-	// Tries is how often a request is sent at most. Default, and if it is not positive: 8, and
+	// Tries bounds the tries of a request. Default, and if it is not positive: 8, and
 	// a request in flight is sent again for 35 s: a server that died leaves its claim for 30 s
 	// ([idempotency.Lease]).
 	Tries int
@@ -119,7 +119,7 @@ type Try struct {
 	Status int
 	// Err says why there was no response; nil if there was one.
 	Err error
-	// Pause is how long Transport waits until it tries again; 0 if this try was the last.
+	// Pause is the wait of Transport before the next try; 0 if this try was the last.
 	Pause time.Duration
 }
 

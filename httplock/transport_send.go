@@ -179,9 +179,9 @@ func (a *answer) Close() error {
 }
 
 const (
-	// maxRest is how much of a response is read so that its connection can be used again.
+	// maxRest bounds the rest of a response that is read so that its connection can be used again.
 	maxRest = 64 << 10
-	// maxRestWait is for how long.
+	// maxRestWait bounds the time for that.
 	maxRestWait = time.Second
 )
 

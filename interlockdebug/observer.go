@@ -11,9 +11,9 @@ import (
 )
 
 const (
-	// maxRules is how many rules are counted one by one; others share a line.
+	// maxRules is the number of rules that are counted one by one; others share a line.
 	maxRules = 200
-	// maxLosses is how many losses are remembered.
+	// maxLosses is the number of losses that are remembered.
 	maxLosses = 20
 
 	otherRules = "(other rules)"

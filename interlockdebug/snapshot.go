@@ -13,7 +13,7 @@ import (
 	"github.com/interlock-go/interlock/core/observe"
 )
 
-// maxRows is how many locks, and how many claims, are listed.
+// maxRows bounds the locks, and the claims, that are listed.
 const maxRows = 1000
 
 // Snapshot is the content of the page, and its JSON. Times are in UTC, durations in seconds.

@@ -5,7 +5,7 @@ import (
 	"sync"
 )
 
-// mostLines is how many lines wait for the handler of a log. Further lines are dropped.
+// mostLines is the number of lines that wait for the handler of a log. Further lines are dropped.
 const mostLines = 16
 
 // lines writes lines to a log on a separate goroutine, in their order: the handler may block, as at a

@@ -24,7 +24,7 @@ const (
 	connectWait   = 5 * time.Second
 	statementWait = 2 * time.Second
 	acquireWait   = time.Second
-	// proofWait is how long the listener waits for its own message.
+	// proofWait bounds the wait of the listener for its own message.
 	proofWait = 2 * time.Second
 	// closeWait bounds the end of a connection.
 	closeWait = time.Second

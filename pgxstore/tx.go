@@ -49,10 +49,10 @@ type bounded struct {
 	maxConns int
 }
 
-// MaxConns is how many connections the pool has at the most, for package pgstore.
+// MaxConns is the maximum number of connections of the pool, for package pgstore.
 func (b bounded) MaxConns() int { return b.maxConns }
 
-// AcquiredConns is how many of them are in use.
+// AcquiredConns is the number of them that are in use.
 func (b bounded) AcquiredConns() int { return int(b.pool.Stat().AcquiredConns()) }
 
 // TxOn returns the transaction that is open on a connection of database/sql in the form of

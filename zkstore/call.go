@@ -11,7 +11,7 @@ import (
 	"github.com/interlock-go/interlock/core/driver"
 )
 
-// poll is how often the adapter looks whether there is a session.
+// poll is the time between two looks of the adapter for a session.
 const poll = 5 * time.Millisecond
 
 // errOtherSession says that a read may be older than a write of this store: a new session can

@@ -17,9 +17,9 @@ import (
 )
 
 const (
-	// most is how many requests share a transaction.
+	// most is the number of requests that share a transaction.
 	most = 32
-	// under is how many transactions are under way at most: a request that comes while
+	// under is the maximum number of concurrent transactions: a request that comes while
 	// there are as many waits, and shares the next one.
 	under = 4
 	// answerWait bounds a transaction if all its callers wait without a bound.

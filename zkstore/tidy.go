@@ -19,7 +19,7 @@ const (
 	// when.
 	many = 2000
 	busy = 2 * time.Minute
-	// atOnce is how many nodes are deleted in one transaction, which ends the epoch.
+	// atOnce is the number of nodes that one transaction deletes, which ends the epoch.
 	atOnce = 500
 )
 

@@ -10,9 +10,9 @@ import (
 )
 
 const (
-	// together is how many nodes of a list are read at once.
+	// together is the number of nodes of a list that are read at once.
 	together = 100
-	// remembers is how many nodes the adapter remembers.
+	// remembers is the number of nodes that the adapter remembers.
 	remembers = 10_000
 )
 

@@ -103,7 +103,7 @@ func (c *call) ui(ctx context.Context, f *uiFlags) error {
 	return pages.Serve(ctx, ln)
 }
 
-// addressOf is where a browser of this machine finds a page.
+// addressOf is the address of a page for a browser of this machine.
 func addressOf(host string, listens net.Addr) string {
 	_, port, _ := net.SplitHostPort(listens.String())
 	if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {

@@ -239,7 +239,7 @@ func claimNow(ctx context.Context, tx *sql.Tx, key string, token int64, take, fi
 const (
 	// commitWait bounds a commit. It only matters when the database does not answer.
 	commitWait = 10 * time.Second
-	// driverWait is how long a driver may take to return after that.
+	// driverWait bounds the time that a driver takes to return after that.
 	driverWait = 500 * time.Millisecond
 )
 

@@ -15,10 +15,10 @@ import (
 	"github.com/interlock-go/interlock/core/internal/rediswire"
 )
 
-// pings is how many round trips [Fleet.Check] measures to each server.
+// pings is the number of round trips to each server that [Fleet.Check] measures.
 const pings = 9
 
-// Report is what [Fleet.Check] has found.
+// Report is the result of [Fleet.Check].
 type Report struct {
 	// Servers are the servers, of a Cluster with its replicas, sorted by address.
 	Servers []Server

@@ -23,7 +23,7 @@ type Lock struct {
 	Key string
 	// Kind is [Exclusive] or [Places]; empty if the lock has no holder.
 	Kind string
-	// Held is how many holders there are.
+	// Held is the number of holders.
 	Held int
 	// Holders are the holders: of very many places only some.
 	Holders []Holder
@@ -60,13 +60,13 @@ type Holder struct {
 	Locker Locker
 	// Token is the fencing token of the grant, which [Fleet.Release] takes.
 	Token int64
-	// Since is when the lock was granted to the process, by the server's clock; zero
+	// Since is the time of the grant to the process, by the server's clock; zero
 	// if the token does not tell. The process may have passed the lock among its own
 	// callers since.
 	Since time.Time
 	// Age is the time since then.
 	Age time.Duration
-	// Left is what remains of the lease; negative if it never ends. No locker makes such a
+	// Left is the rest of the lease; negative if it never ends. No locker makes such a
 	// lock.
 	Left time.Duration
 	// Whole says that the store has no clock: Left is the whole lease, which counts from the last
@@ -100,7 +100,7 @@ type Locker struct {
 	PID  int
 	// Service and Version are its own name and version; they may be empty.
 	Service, Version string
-	// Started is when the locker was made, by the clock of its host.
+	// Started is the time at which the locker was made, by the clock of its host.
 	Started time.Time
 	// Seen is when the entry was written, by the server's clock, and Quiet the time
 	// since. A process that uses locks writes it each 20 s.
@@ -110,7 +110,7 @@ type Locker struct {
 	Protocol int
 }
 
-// overdue is how long a locker may be quiet: one announcement was missed, and half the
+// overdue bounds the time that a locker may be quiet: one announcement was missed, and half the
 // time to the next has passed.
 const overdue = 30 * time.Second
 

@@ -49,11 +49,11 @@ type Record struct {
 	Generation int64
 	// Marked says that the effect may have happened.
 	Marked bool
-	// Lease is what remains of the claim's lease, or of the time of its ticket.
+	// Lease is the rest of the claim's lease, or of the time of its ticket.
 	Lease time.Duration
-	// Ended is how long ago the last lease ended; 0 if it has not, or that is not known.
+	// Ended is the time since the end of the last lease; 0 if it has not ended, or that is not known.
 	Ended time.Duration
-	// Kept is for how long the record is kept.
+	// Kept is the time until the record is deleted.
 	Kept time.Duration
 	// Protocol and Status belong to the stored answer; empty and 0 if there is no answer
 	// or it is sealed.
@@ -137,7 +137,7 @@ func failed(err error) iter.Seq2[Record, error] {
 	return func(yield func(Record, error) bool) { yield(Record{}, err) }
 }
 
-// mostUnknown is where a count of unknown outcomes ends.
+// mostUnknown bounds a count of unknown outcomes.
 const mostUnknown = 1000
 
 // Unknown counts the records with an unknown outcome ([RecordUnknown]), of all endpoints, up to 1,000.

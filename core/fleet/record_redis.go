@@ -15,7 +15,7 @@ import (
 	"github.com/interlock-go/interlock/core/internal/rediswire"
 )
 
-// recordsAtATime is how many records one pipeline reads.
+// recordsAtATime is the number of records that one pipeline reads.
 const recordsAtATime = 8
 
 // redisRecords are the records in a Redis.

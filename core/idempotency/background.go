@@ -71,7 +71,7 @@ func (b *background) init(store Store, w *watchdog, d *drain, log *logs.Log, roo
 
 func (b *background) now() clock.Instant { return b.watchdog.clock.Now() }
 
-// pending is how many jobs there are.
+// pending is the number of jobs.
 func (b *background) pending() int {
 	b.mu.Lock()
 	defer b.mu.Unlock()

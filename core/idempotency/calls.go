@@ -30,7 +30,7 @@ import (
 type RequestError struct {
 	// Key is the idempotency key of the request, for [WithKey].
 	Key string
-	// Tries is how often the request was sent.
+	// Tries is the number of times that the request was sent.
 	Tries int
 	// Status is the HTTP status of the last response. It is 0 if there was none, and in gRPC and
 	// connect, where status.Code and connect.CodeOf find the code in Err.

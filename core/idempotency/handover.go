@@ -110,7 +110,7 @@ func (a *attempt) handOver(ctx context.Context, keep time.Duration) (Ticket, err
 	return t, a.endHandOver(err)
 }
 
-// ticketState is how far an attempt is with its hand-over.
+// ticketState is the progress of an attempt's hand-over.
 type ticketState int
 
 const (

@@ -20,7 +20,7 @@ type facts struct {
 	policy
 }
 
-// unitState is how far the transaction of the handler is.
+// unitState is the progress of the handler's transaction.
 type unitState int
 
 const (

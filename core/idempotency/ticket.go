@@ -127,5 +127,5 @@ func (t *Ticket) UnmarshalText(text []byte) error {
 
 var errTicketParts = errors.New("it does not have the parts of a ticket")
 
-// maxHops is how often a claim can be handed over.
+// maxHops bounds the hand-overs of a claim.
 const maxHops = 255

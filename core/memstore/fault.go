@@ -47,7 +47,7 @@ type Request struct {
 
 // Fault is what happens to a request. The zero value lets it through.
 type Fault struct {
-	// Before is how long the request takes to reach the store, After how long
+	// Before is the time that the request takes to reach the store, After the time that
 	// the reply takes to come back.
 	Before, After time.Duration
 	// Err replaces the reply to the client; it should match an error of package driver.

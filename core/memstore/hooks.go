@@ -22,7 +22,7 @@ type Record struct {
 	State record.State
 	// Generation is 1, and one more with each take-over.
 	Generation int64
-	// Left is what remains of the lease of a claim; 0 if the lease has ended.
+	// Left is the rest of the lease of a claim; 0 if the lease has ended.
 	Left time.Duration
 	// Marked says that the effect may have happened.
 	Marked bool

@@ -39,18 +39,18 @@ type Operation struct {
 	// (core.Permits). Of a request that a guard rejects or lets through without its lock it
 	// is the kind of that lock. It is empty for an idempotent endpoint.
 	Kind string
-	// AtMost is how many permits the key has, for the kind "permit".
+	// AtMost is the number of permits of the key, for the kind "permit".
 	AtMost int
 	// Keys are the keys that the caller asks for. They identify users: hash them
 	// ([Hashed.Hash]) before they leave the process. The observer may write to them.
 	Keys []string
-	// Wait is how long the caller is ready to wait: 0 is not at all, a negative
+	// Wait bounds the wait of the caller: 0 is not at all, a negative
 	// value is until its context ends.
 	Wait time.Duration
-	// MaxHold is for how long the caller may hold the lock (core.MaxHold): 0 is
+	// MaxHold bounds the hold of the caller (core.MaxHold): 0 is
 	// without a bound.
 	MaxHold time.Duration
-	// Waiters is how many callers of this process wait for the first key.
+	// Waiters is the number of callers of this process that wait for the first key.
 	Waiters int
 	// Standby says that the caller waits to lead (core.Lead). It may wait for as long as
 	// its process lives, while another process leads, so that the length of the wait says
@@ -132,7 +132,7 @@ type Acquired struct {
 	Waited time.Duration
 	// Contended says that the lock was not free at once.
 	Contended bool
-	// Attempts is how many requests this caller itself sent to the store: none when
+	// Attempts is the number of requests that this caller itself sent to the store: none when
 	// the lock was handed off in the process or re-entered.
 	Attempts int
 	// Token is the fencing token of the key, or of the first of several keys.
@@ -144,11 +144,11 @@ type Acquired struct {
 
 // Released says how a hold ended.
 type Released struct {
-	// Err is what Lease.Release returned.
+	// Err is the result of Lease.Release.
 	Err error
 	// Held is the time from the grant to the release.
 	Held time.Duration
-	// Took is how long the release itself took.
+	// Took is the duration of the release itself.
 	Took time.Duration
 	// HandedOver says that the lock went to a waiter of this process.
 	HandedOver bool
@@ -167,6 +167,6 @@ type Renewed struct {
 	Key string
 	// Err is nil when the lease was extended, or found to be held.
 	Err error
-	// Took is how long it took.
+	// Took is its duration.
 	Took time.Duration
 }

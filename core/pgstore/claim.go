@@ -14,7 +14,7 @@ import (
 // errChanging says that a row changes faster than it can be read.
 var errChanging = errors.New("the record changes all the time")
 
-// rereads is how often a statement runs again because the row was changed between its
+// rereads bounds the repetitions of a statement because the row was changed between its
 // snapshot and its update.
 const rereads = 20
 

@@ -13,9 +13,9 @@ import (
 )
 
 const (
-	// recordPage is how many rows one statement of ListRecords reads.
+	// recordPage is the number of rows that one statement of ListRecords reads.
 	recordPage = 500
-	// lookBytes is how much of a response a look returns.
+	// lookBytes bounds the part of a response that a look returns.
 	lookBytes = 100
 )
 

@@ -73,7 +73,7 @@ func (s *Store) on(ctx context.Context, db *sql.DB, do func(*sql.Conn) error) er
 // none is the value of a function that returns only an error.
 type none = struct{}
 
-// driverWait is how long a driver may take to return when a context has ended.
+// driverWait bounds the time that a driver takes to return when a context has ended.
 const driverWait = 500 * time.Millisecond
 
 // inTime returns the result of f; or [driver.ErrUnavailable], driverWait after ctx has

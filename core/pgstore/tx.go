@@ -18,7 +18,7 @@ import (
 // errGone says that the record of a transaction is gone.
 var errGone = errors.New("the record is gone: another attempt had the claim, or the record was deleted")
 
-// settleWait is how much of the time for a commit is kept for finding out its outcome.
+// settleWait is the part of the time for a commit that is kept for finding out its outcome.
 const settleWait = 3 * time.Second
 
 // Transaction is the transaction of a request. It has the statements of [sql.Tx]; the
@@ -147,7 +147,7 @@ func begin(ctx context.Context, claim record.Claim) (_ record.Unit, err error) {
 	return w, nil
 }
 
-// suspicion is for how long after a connection that only reads others are looked at.
+// suspicion is the time after a connection that only reads in which others are looked at.
 const suspicion = time.Minute
 
 // writable returns a connection for the transaction of a handler. After a failover some may

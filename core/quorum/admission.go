@@ -209,7 +209,7 @@ func (m *admission) due(i int, now time.Time) (from, to string, next time.Durati
 	return node.text, voting.text(), 0
 }
 
-// every is how often a node that has a vote is looked at.
+// every is the time between two looks at a node that has a vote.
 func (m *admission) every() time.Duration { return max(m.maxTTL/lookShare, minEvery) }
 
 // differs says which MaxTTL the process has that has made the mark of a node; zero if it is

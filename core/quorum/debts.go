@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	// maxDebts is how many locks a node may owe; further locks end by their TTL.
+	// maxDebts bounds the locks that a node may owe; further locks end by their TTL.
 	maxDebts = 4096
 	// debtBatch is how many are asked for at a time.
 	debtBatch = 32

@@ -78,7 +78,7 @@ type node struct {
 
 	nodeClock
 
-	// trip is how long an answer of the node took lately, in ns; zero before the first.
+	// trip is the time that an answer of the node took lately, in ns; zero before the first.
 	trip atomic.Int64
 
 	// stale has a token when the node's mark has to be looked at.

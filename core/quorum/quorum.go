@@ -232,7 +232,7 @@ func (s *Store) spawn(f func()) bool {
 	return !s.closed
 }
 
-// budget is how long a node has for its vote on a lease.
+// budget is the time that a node has for its vote on a lease.
 func (s *Store) budget(ttl time.Duration) time.Duration {
 	d := s.timeout
 	if d == 0 {

@@ -18,7 +18,7 @@ type Pace struct {
 	RoundTrip time.Duration
 }
 
-// tries is how many round trips are measured.
+// tries is the number of round trips that are measured.
 const tries = 5
 
 // Of measures a server by a request that changes nothing. The test fails if the request

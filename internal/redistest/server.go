@@ -21,9 +21,9 @@ const (
 	// startTimeout bounds the start of one server. It takes 20 ms on an idle
 	// machine; the rest is for a busy one.
 	startTimeout = 20 * time.Second
-	// startAttempts is how many ports are tried when others keep taking them.
+	// startAttempts is the number of ports that are tried when others keep taking them.
 	startAttempts = 5
-	// stopTimeout is how long a server may take to shut down in good order.
+	// stopTimeout bounds the time that a server takes to shut down in good order.
 	stopTimeout = 5 * time.Second
 )
 

@@ -74,8 +74,8 @@ func returned(failure error) error {
 type RefusedError struct {
 	// Refusal has the reason.
 	Refusal *core.Refusal
-	// RetryAfter is when to try again: a second later if the reason passes by itself,
-	// the [idempotency.Lease] later if the function ran and lost its claim. 0 says that
+	// RetryAfter is the time until the next try: a second if the reason passes by itself,
+	// the [idempotency.Lease] if the function ran and lost its claim. 0 says that
 	// it is not known, or that there is no use in it ([Permanent]).
 	RetryAfter time.Duration
 

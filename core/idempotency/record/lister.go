@@ -31,7 +31,7 @@ type View struct {
 	Marked, HandedOver bool
 	// Left is the rest of the lease of the claim, or negative the time since its end.
 	Left time.Duration
-	// Kept is for how long the record is kept.
+	// Kept is the time until the record is deleted.
 	Kept time.Duration
 	// Response is the beginning of the stored response, and Size the length of the whole. Lists
 	// do not have the beginning.

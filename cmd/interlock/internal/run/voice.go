@@ -12,7 +12,7 @@ const (
 	queued = 64
 	// lastWords bounds how long the wrapper waits at its end for unwritten messages.
 	lastWords = time.Second
-	// stuckAfter is how long a write to a terminal that is not stopped takes at most.
+	// stuckAfter bounds a write to a terminal that is not stopped.
 	stuckAfter = 100 * time.Millisecond
 )
 

@@ -17,7 +17,7 @@ const (
 	// lingerFirst is the same for a view that has not been read yet, for a page that does
 	// not wait so long for it (firstWithin) and is loaded again.
 	lingerFirst = 30 * time.Second
-	// manyListeners is how many pages may be open.
+	// manyListeners bounds the pages that are open.
 	manyListeners = 64
 )
 

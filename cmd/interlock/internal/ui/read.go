@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	// manyRows is how many rows a table has at most.
+	// manyRows is the maximum number of rows of a table.
 	manyRows = 500
 	// readWithin bounds the wait of one lock's page for Redis.
 	readWithin = 10 * time.Second

@@ -18,7 +18,7 @@ type noted struct {
 	attentive bool
 }
 
-// manyNoted is how many releases are kept.
+// manyNoted is the number of releases that are kept.
 const manyNoted = 64
 
 // note notes a release.

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// endWithin is how long the server waits for requests when it ends.
+// endWithin bounds the wait of the server for requests when it ends.
 const endWithin = 5 * time.Second
 
 // Serve serves the pages on a listener until ctx ends, and closes it. Requests that are

@@ -38,7 +38,7 @@ type Config struct {
 	ReadOnly bool
 }
 
-// minToken is how long a token has to be. A random token of that length is not guessed.
+// minToken is the least length of a token. A random token of that length is not guessed.
 const minToken = 16
 
 // UI is the handler of the pages. [New] makes one. It is safe for concurrent use.

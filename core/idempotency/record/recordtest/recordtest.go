@@ -33,7 +33,7 @@ const (
 	longestKept  = 36500 * 24 * time.Hour
 	// patience bounds how long a test waits for what must happen.
 	patience = 15 * time.Second
-	// many is how many requests come at the same time.
+	// many is the number of simultaneous requests.
 	many = 32
 )
 
