@@ -28,7 +28,7 @@ type shelf struct {
 	pause   time.Duration // before each lock of a list
 }
 
-func (s *shelf) List(context.Context, string) iter.Seq2[driver.View, error] {
+func (s *shelf) List(context.Context, string, func(string) bool) iter.Seq2[driver.View, error] {
 	return each(s.held, s.err, s.pause)
 }
 

@@ -27,7 +27,7 @@ func (s *Store) Look(ctx context.Context, key string) (driver.View, error) {
 // List goes through the locks with keys that begin with a text, for package fleet, in the order of their
 // names on the server. An entry with the name of no lock is left out. A lock that cannot be read has a View
 // with its key alone, and an error.
-func (s *Store) List(ctx context.Context, begin string) iter.Seq2[driver.View, error] {
+func (s *Store) List(ctx context.Context, begin string, _ func(key string) bool) iter.Seq2[driver.View, error] {
 	return func(yield func(driver.View, error) bool) {
 		hosts, err := s.hosts(ctx)
 		first := s.names.all()

@@ -13,13 +13,14 @@ type Lister interface {
 	// its key alone. The error matches [ErrKeyOccupied] if the key has a value that is no lock.
 	Look(ctx context.Context, key string) (View, error)
 
-	// List goes through the locks that are held or kept, with keys that begin with a text. It reads
-	// a bounded page at a time. A lock that is held all the time is returned at least once. An error
+	// List goes through the locks that are held or kept, with keys that begin with a text. A store that
+	// reads each lock by a request does not read the keys that do not fit, unless fits is nil; another
+	// store may return them. It reads a bounded page at a time. A lock that is held all the time is returned at least once. An error
 	// ends the iteration, unless it comes with a View that has a key: then the lock cannot be read, as
 	// after damage, and the iteration goes on. Holders may lack their Host. If a server of several
 	// does not answer, the locks of the others are returned before an error that matches
 	// [ErrIncomplete].
-	List(ctx context.Context, begin string) iter.Seq2[View, error]
+	List(ctx context.Context, begin string, fits func(key string) bool) iter.Seq2[View, error]
 }
 
 // View is the state of the lock of a key, for an operator.

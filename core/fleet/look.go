@@ -30,13 +30,14 @@ func (f *Fleet) Locks(ctx context.Context, pattern string) iter.Seq2[Lock, error
 			return
 		}
 		begin, all := literal(pattern)
+		fit := func(key string) bool { return all || fits(pattern, key) }
 		var unread error
-		for v, err := range f.lister.List(ctx, begin) {
+		for v, err := range f.lister.List(ctx, begin, fit) {
 			switch {
 			case err != nil && v.Key == "":
 				yield(Lock{}, err)
 				return
-			case !all && !fits(pattern, v.Key):
+			case !fit(v.Key):
 			case err != nil:
 				unread = cmp.Or(unread, fmt.Errorf("%w: %w", ErrIncomplete, err))
 			case !yield(lockOf(ctx, &v), nil):

@@ -102,8 +102,8 @@ func (s *Store) Look(ctx context.Context, key string) (driver.View, error) {
 }
 
 // List goes through the locks with keys that begin with a text, for package fleet.
-func (s *Store) List(ctx context.Context, begin string) iter.Seq2[driver.View, error] {
-	return s.lock().List(ctx, begin)
+func (s *Store) List(ctx context.Context, begin string, fits func(key string) bool) iter.Seq2[driver.View, error] {
+	return s.lock().List(ctx, begin, fits)
 }
 
 // Watch implements [driver.Store].

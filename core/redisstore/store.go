@@ -215,8 +215,8 @@ func (s *Store) Look(ctx context.Context, key string) (driver.View, error) {
 
 // List implements [driver.Lister], as Look does. It goes through all keys of the database by SCAN, at most
 // 20,000 a second.
-func (s *Store) List(ctx context.Context, begin string) iter.Seq2[driver.View, error] {
-	return s.wire.List(ctx, begin)
+func (s *Store) List(ctx context.Context, begin string, fits func(key string) bool) iter.Seq2[driver.View, error] {
+	return s.wire.List(ctx, begin, fits)
 }
 
 // Check asks all masters for the settings that the promises of a lock depend on. It returns a

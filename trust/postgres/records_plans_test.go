@@ -146,7 +146,7 @@ func TestPlacesLooksAndListsReadLocksByTheirKeys(t *testing.T) {
 		if _, err := s.Look(t.Context(), "k7"); err != nil {
 			t.Errorf("Look: %v", err)
 		}
-		for _, err := range s.List(t.Context(), "k1999") {
+		for _, err := range s.List(t.Context(), "k1999", nil) {
 			if err != nil {
 				t.Errorf("List: %v", err)
 			}

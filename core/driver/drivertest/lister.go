@@ -25,7 +25,7 @@ func (s *stage) views(key string) driver.View {
 	v, err := lister.Look(s.Context(), key)
 	s.done(err)
 	var found []driver.View
-	for one, err := range lister.List(s.Context(), key[:len(key)-1]) { // a beginning of no other test's key
+	for one, err := range lister.List(s.Context(), key[:len(key)-1], nil) { // a beginning of no other test's key
 		s.done(err)
 		if !strings.HasPrefix(one.Key, key[:len(key)-1]) || one.Free() {
 			s.Errorf("List of %q has %+v", key[:len(key)-1], one)

@@ -26,7 +26,7 @@ func (s *Store) Look(ctx context.Context, key string) (driver.View, error) {
 }
 
 // List goes through the locks with keys that begin with a text, for package fleet.
-func (s *Store) List(ctx context.Context, begin string) iter.Seq2[driver.View, error] {
+func (s *Store) List(ctx context.Context, begin string, _ func(key string) bool) iter.Seq2[driver.View, error] {
 	return func(yield func(driver.View, error) bool) {
 		for from, full := begin, true; full; {
 			var all []view

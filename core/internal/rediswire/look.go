@@ -49,14 +49,14 @@ func (s *Store) Look(ctx context.Context, key string) (driver.View, error) {
 // List implements [driver.Lister]. It reads with SCAN on each master in turn, not faster than
 // Config.Rate, in no order, and keeps only the present page. A lock may be returned twice (SCAN says
 // so, and a Cluster that moves slots).
-func (s *Store) List(ctx context.Context, begin string) iter.Seq2[driver.View, error] {
+func (s *Store) List(ctx context.Context, begin string, fits func(key string) bool) iter.Seq2[driver.View, error] {
 	return func(yield func(driver.View, error) bool) {
 		known := directory{store: s}
 		name := s.names.lock(begin)
 		err := s.Scan(ctx, globbed(name[:len(name)-1])+"*}", Position{}, func(names []string, _ Position) (bool, error) {
 			var keys []string
 			for _, name := range names {
-				if key, ok := s.KeyOf(name); ok {
+				if key, ok := s.KeyOf(name); ok && (fits == nil || fits(key)) {
 					keys = append(keys, key)
 				}
 			}
