@@ -16,9 +16,9 @@ import (
 var ErrHandedOver = fmt.Errorf("%w: handed over", ErrReleased)
 
 const (
-	// ticketNoted is the time after the end of a ticket in which the store knows whether it was taken over.
+	// ticketNoted bounds the time after the end of a ticket while the store knows whether it was taken over.
 	ticketNoted = time.Hour
-	// clocksDiffer is the difference between the clocks of two processes above which an error about a
+	// clocksDiffer bounds the difference between the clocks of two processes: above it an error about a
 	// ticket names the wrong reason. Nothing else depends on it: the store decides by its own clock.
 	clocksDiffer = 5 * time.Second
 )

@@ -158,7 +158,7 @@ type Holding struct {
 	Kind string
 	// AtMost is the number of permits, for the kind "permit".
 	AtMost int
-	// Since is the time at which the present holder got the lock; the zero time if Held is
+	// Since is the time of the grant to the present holder; the zero time if Held is
 	// false.
 	Since time.Time
 	// Token is the fencing token of the present holder; 0 if Held is false.

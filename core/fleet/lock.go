@@ -100,7 +100,7 @@ type Locker struct {
 	PID  int
 	// Service and Version are its own name and version; they may be empty.
 	Service, Version string
-	// Started is the time at which the locker was made, by the clock of its host.
+	// Started is the time of the locker's start, by the clock of its host.
 	Started time.Time
 	// Seen is when the entry was written, by the server's clock, and Quiet the time
 	// since. A process that uses locks writes it each 20 s.

@@ -57,7 +57,7 @@ func (f *Fleet) Release(ctx context.Context, key string, token int64) (Holder, e
 	return h, nil
 }
 
-// revoked is the time for which the release by an operator is noted: for as long as the holder may ask.
+// revoked is the life of the note about a release by an operator: for as long as the holder may ask.
 func (h *Holder) revoked() time.Duration {
 	left := max(h.Left, 0)
 	if h.HandedOver {

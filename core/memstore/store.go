@@ -12,7 +12,7 @@ import (
 	"github.com/interlock-go/interlock/core/driver/keystate"
 )
 
-// remember is the time for which the token of a key is kept after its lock has ended. A
+// remember is the life of the token of a key after its lock has ended. A
 // token follows the clock, so that a forgotten token is still smaller than
 // the next.
 const remember = time.Minute

@@ -147,7 +147,7 @@ func begin(ctx context.Context, claim record.Claim) (_ record.Unit, err error) {
 	return w, nil
 }
 
-// suspicion is the time after a connection that only reads in which others are looked at.
+// suspicion bounds the time after a connection that only reads while others are looked at.
 const suspicion = time.Minute
 
 // writable returns a connection for the transaction of a handler. After a failover some may

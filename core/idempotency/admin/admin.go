@@ -47,7 +47,7 @@ type Claim struct {
 	// Generation is 1 for the first attempt at the request, and more for an attempt that
 	// took over from a process that fell silent.
 	Generation int64
-	// Since is the time at which the claim was sent; the zero time if it was not answered.
+	// Since is the time of the claim's request; the zero time if it was not answered.
 	Since time.Time
 	// Deadline is the end of the claim without another renewal; the zero time
 	// if the handler did not run.

@@ -126,10 +126,10 @@ type ClaimRequest struct {
 	Token string
 	// Fingerprint tells requests with the same key apart.
 	Fingerprint [32]byte
-	// Lease is the time for which the claim is protected, from the moment it is granted: at most 31
+	// Lease bounds the protection of the claim, from the moment it is granted: at most 31
 	// days.
 	Lease time.Duration
-	// Retention is the time for which the record is kept if no other request follows: at most 36,500
+	// Retention is the life of the record if no other request follows: at most 36,500
 	// days, as the Tombstone of a CommitRequest. A store can add the two to the present time.
 	Retention time.Duration
 	// Strict asks never to take over a claim that lapsed, and to mark this one
@@ -148,7 +148,7 @@ type ClaimRequest struct {
 	// Look asks for the state and changes nothing. Token, Fingerprint and Ticket are empty.
 	// StateGranted says that the claim has lapsed, and StateExpired also that there is no record.
 	Look bool
-	// Deadline is the time at which the caller stops waiting for the reply.
+	// Deadline is the end of the caller's wait for the reply.
 	Deadline time.Time
 	// Late receives an outcome that came too late for Claim to return.
 	Late func(ClaimReply, error)
@@ -169,7 +169,7 @@ type ClaimReply struct {
 	// Response is the envelope of a record that is completed. In flight it is the interim
 	// response, if there is one; a claim with a Ticket need not get that.
 	Response string
-	// Sent is the time of the first try, from which the lease counts.
+	// Sent is the time of the first try: the lease counts from there.
 	Sent time.Time
 	// Ambiguous says that a try may still be executed later. It also has a meaning together
 	// with an error.
@@ -207,7 +207,7 @@ type CommitRequest struct {
 	// HandOver, unless zero, hands the claim over with an interim response, for so long, as
 	// [Store.Mark] does. Only a [Unit] gets it.
 	HandOver time.Duration
-	// Retention is the time for which it is kept; an earlier promise is not shortened.
+	// Retention is its life; an earlier promise is not shortened.
 	Retention time.Duration
 	// Tombstone is for how much longer it is remembered that there was a
 	// response; zero is not.
