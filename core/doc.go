@@ -72,7 +72,7 @@
 //	      Locker                 re-entry, or:
 //	      lock.Table             the queue of the key (core/internal/lock)
 //	        Store.Acquire        one try, sent for the first waiter
-//	        Store.Watch          tells the first waiter of a release
+//	        Store.Calls          tells the first waiter when its turn comes
 //	      Lease                  the hold; its context is the handler's context
 //	    the handler
 //	    Section.Leave

@@ -196,8 +196,8 @@ func (c cut) Renew(_ context.Context, batch []driver.Renewal, done func(int, boo
 	}
 }
 
-func (c cut) Release(context.Context, driver.ReleaseRequest) (driver.Waiters, error) {
-	return "", driver.ErrUnavailable
+func (c cut) Release(context.Context, driver.ReleaseRequest) (driver.Waiting, error) {
+	return driver.Waiting{}, driver.ErrUnavailable
 }
 
 func TestATicketIsBroughtAtTheInstantOfItsEnd(t *testing.T) {

@@ -294,14 +294,14 @@ func TestAForgedHintSupersedesNothing(t *testing.T) {
 		first := held(t, a, t.Context(), "k", core.Newest())
 		owner, _, _ := s.Holder("k")
 		for _, hint := range [][2]string{{"k", owner}, {"", ""}, {"k", owner + "0"}, {"k", ""}, {"other", owner}} {
-			forged.hear(hint[0], hint[1])
+			forged.hint(hint[0], hint[1])
 		}
 		works(t, first)
 		second := comes(t, t.Context(), b, core.Newest())
 		superseded(t, first)
 		for range 3 {
-			other.hear("k", driver.Attentive("forged:0"))
-			other.hear("", "")
+			other.hear(driver.Call{What: driver.Displaced, Key: "k"})
+			other.hint("", "")
 			second.waiting()
 		}
 		release(t, first)
@@ -340,18 +340,10 @@ type stopping struct {
 	wakes   chan struct{}
 }
 
-func (s stopping) Notify(id string, hear func(key, owner string)) (stop func()) {
-	return s.Store.Notify(id, func(key, owner string) {
+func (s stopping) Calls(id string, hear func(driver.Call)) (stop func()) {
+	return s.Store.Calls(id, func(c driver.Call) {
 		if !s.stopped.Load() {
-			hear(key, owner)
-		}
-	})
-}
-
-func (s stopping) Watch(id, key string, since time.Time, wake func(driver.Signal)) (stop func()) {
-	return s.Store.Watch(id, key, since, func(signal driver.Signal) {
-		if !s.stopped.Load() {
-			wake(signal)
+			hear(c)
 		}
 	})
 }

@@ -141,7 +141,7 @@ func TestARefusalForAnOfferThatWasPassedOnSetsNoTimeOfTheNextTry(t *testing.T) {
 		got, _ := p.waits()
 		late.token = lease.Token()
 		p.seen.lost, p.seen.deaf = true, true
-		p.seen.wake(driver.Signal{}) // it asks, and is refused
+		p.seen.turn() // it asks, and is refused
 		synctest.Wait()
 		begin := time.Now()
 		p.store.Expire("k")

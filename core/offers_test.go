@@ -22,35 +22,31 @@ import (
 type offering struct {
 	*memstore.Store
 	lost     bool // offers do not arrive
-	deaf     bool // signals do not arrive
-	wake     func(driver.Signal)
-	take     func(driver.Offer)
-	offers   []driver.Offer
+	deaf     bool // other calls do not arrive
+	hear     func(driver.Call)
+	offers   []driver.Call
 	asked    []driver.AcquireRequest
 	released []driver.ReleaseRequest
 	mu       sync.Mutex
 }
 
-func (s *offering) Offers(id string, ready func(bool), take func(driver.Offer)) (stop func()) {
-	s.take = take
-	return s.Store.Offers(id, ready, func(o driver.Offer) {
-		s.mu.Lock()
-		s.offers = append(s.offers, o)
-		s.mu.Unlock()
-		if !s.lost {
-			take(o)
+func (s *offering) Calls(id string, hear func(driver.Call)) (stop func()) {
+	s.hear = hear
+	return s.Store.Calls(id, func(c driver.Call) {
+		offered := c.What == driver.Offered
+		if offered {
+			s.mu.Lock()
+			s.offers = append(s.offers, c)
+			s.mu.Unlock()
+		}
+		if offered && !s.lost || !offered && !s.deaf {
+			hear(c)
 		}
 	})
 }
 
-func (s *offering) Watch(id, key string, since time.Time, wake func(driver.Signal)) (stop func()) {
-	s.wake = wake
-	return s.Store.Watch(id, key, since, func(sig driver.Signal) {
-		if !s.deaf {
-			wake(sig)
-		}
-	})
-}
+// turn has the process ask.
+func (s *offering) turn() { s.hear(driver.Call{What: driver.Turn, Key: "k"}) }
 
 func (s *offering) Acquire(ctx context.Context, req driver.AcquireRequest) (driver.Reply, error) {
 	s.mu.Lock()
@@ -59,7 +55,7 @@ func (s *offering) Acquire(ctx context.Context, req driver.AcquireRequest) (driv
 	return s.Store.Acquire(ctx, req)
 }
 
-func (s *offering) Release(ctx context.Context, req driver.ReleaseRequest) (driver.Waiters, error) {
+func (s *offering) Release(ctx context.Context, req driver.ReleaseRequest) (driver.Waiting, error) {
 	s.mu.Lock()
 	s.released = append(s.released, req)
 	s.mu.Unlock()
@@ -67,7 +63,7 @@ func (s *offering) Release(ctx context.Context, req driver.ReleaseRequest) (driv
 }
 
 // last is the offer that was made last.
-func (s *offering) last(t *testing.T) driver.Offer {
+func (s *offering) last(t *testing.T) driver.Call {
 	t.Helper()
 	if len(s.offers) == 0 {
 		t.Fatal("nothing was offered")
@@ -227,7 +223,7 @@ func TestAnOfferThatNoCallerWantsIsPassedOn(t *testing.T) {
 		_ = lease.Release(t.Context())
 		leave()
 		synctest.Wait()
-		p.seen.take(p.seen.last(t))
+		p.seen.hear(p.seen.last(t))
 		if took := (<-next).Sub(begin); took > time.Millisecond {
 			t.Errorf("the next process gets the lock after %v", took)
 		}
@@ -266,9 +262,9 @@ func TestTheTimeOfAnOfferBeginsBeforeTheRelease(t *testing.T) {
 		_ = lease.Release(t.Context())
 		time.Sleep(50 * time.Millisecond)
 		p.store.Intercept(during(memstore.Acquire, memstore.Delay(10*time.Millisecond)))
-		p.seen.wake(driver.Signal{}) // it asks
+		p.seen.turn() // it asks
 		synctest.Wait()
-		p.seen.take(p.seen.last(t))
+		p.seen.hear(p.seen.last(t))
 		next := <-got
 		if most := released.Add(driver.OfferLasts); next == nil || len(got) != 0 || !next.Deadline().Before(most) {
 			t.Errorf("the lease ends at %v; the store keeps the lock until %v", next.Deadline(), most)
@@ -283,16 +279,16 @@ func TestAnOfferIsTakenOnce(t *testing.T) {
 		p := newPair(t)
 		lease := p.handOver(func() {})
 		o := p.seen.last(t)
-		p.seen.take(o)
+		p.seen.hear(o)
 		synctest.Wait()
 		wantErr(t, lease.Err(), nil)
 		_ = lease.Release(t.Context())
-		p.seen.take(o)
+		p.seen.hear(o)
 		synctest.Wait()
 		again := held(t, p.holder, t.Context(), "k")
 		got, _ := p.waits()
-		p.seen.take(o)
-		p.seen.take(driver.Offer{Key: "k", Token: o.Token - 1})
+		p.seen.hear(o)
+		p.seen.hear(driver.Call{What: driver.Offered, Key: "k", Token: o.Token - 1})
 		synctest.Wait()
 		if len(got) != 0 || again.Err() != nil {
 			t.Error("an old offer gives the lock to a caller")
@@ -362,14 +358,14 @@ func TestAnAnswerThatNamesAnOfferIsTheOffer(t *testing.T) {
 		p.seen.lost = true
 		p.store.Intercept(during(memstore.Acquire, memstore.Fault{Before: 10 * time.Millisecond}))
 		asked := p.asks(func() {
-			p.seen.wake(driver.Signal{}) // it asks, and the release is carried out first
+			p.seen.turn() // it asks, and the release is carried out first
 			_ = lease.Release(t.Context())
 			begin := time.Now()
 			next := <-got
 			if took, want := time.Since(begin), p.seen.last(t).Token; took > 10*time.Millisecond || next.Token() != want {
 				t.Errorf("%v later it holds the lock by the token %d; want %d", took, next.Token(), want)
 			}
-			p.seen.take(p.seen.last(t))
+			p.seen.hear(p.seen.last(t))
 			if err := next.Err(); err != nil {
 				t.Error(err)
 			}
@@ -457,23 +453,26 @@ func (s unruly) fault() memstore.Fault {
 	return f
 }
 
-func (s unruly) Offers(id string, ready func(bool), take func(driver.Offer)) (stop func()) {
-	return s.Store.Offers(id, ready, func(o driver.Offer) {
+func (s unruly) Calls(id string, hear func(driver.Call)) (stop func()) {
+	return s.Store.Calls(id, func(c driver.Call) {
 		n := 1
-		switch s.rand(20) {
-		case 0:
-			n = 0
-		case 1:
-			n = 3
+		switch c.What {
+		case driver.Unsure:
+			hear(c)
+			return
+		case driver.Offered:
+			switch s.rand(20) {
+			case 0:
+				n = 0
+			case 1:
+				n = 3
+			}
+		case driver.Turn, driver.Wanted, driver.Displaced:
 		}
 		for range n {
-			time.AfterFunc(s.delay(), func() { take(o) })
+			time.AfterFunc(s.delay(), func() { hear(c) })
 		}
 	})
-}
-
-func (s unruly) Watch(id, key string, since time.Time, wake func(driver.Signal)) (stop func()) {
-	return s.Store.Watch(id, key, since, func(sig driver.Signal) { time.AfterFunc(s.delay(), func() { wake(sig) }) })
 }
 
 // Acquire sends some requests twice; the first copy arrives late.

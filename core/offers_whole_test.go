@@ -200,9 +200,7 @@ func TestAnEarlierAnnouncementDoesNotPutOffTheRequestForAnOffer(t *testing.T) {
 				released := time.Now()
 				_ = lease.Release(t.Context())
 				time.Sleep(announced)
-				another := driver.NewWaiter("another", driver.Exclusive, time.Millisecond).TakingOffers()
-				own := driver.NewWaiter(core.ID(p.other), driver.Exclusive, time.Millisecond).TakingOffers()
-				p.seen.wake(driver.Signal{Next: driver.Waiters(another + "," + own)})
+				p.seen.hear(driver.Call{What: driver.Turn, Key: "k", In: driver.OfferLasts})
 				p.soon(got, released, 100*time.Millisecond)
 			})
 		})
@@ -283,7 +281,7 @@ func TestACallerThatDoesNotWaitLeavesTheOfferToTheNext(t *testing.T) {
 		go func() { _, _ = p.other.TryLock(t.Context(), "k") }()
 		synctest.Wait()
 		next, _ := p.waits()
-		p.seen.take(p.seen.last(t))
+		p.seen.hear(p.seen.last(t))
 		time.Sleep(100 * time.Millisecond)
 		select {
 		case <-third.done:

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -49,7 +48,7 @@ type player struct {
 	name   string
 	locker *core.Locker
 	dead   bool
-	unsure atomic.Pointer[func()] // has its watch look
+	hear   func(driver.Call) // nil: it gets no calls yet
 }
 
 // letter is a request, a reply or a message on its way.
@@ -60,6 +59,7 @@ type letter struct {
 	open  func()
 	loses func()
 	fails func() // the store is not ready for the request; nil if it is none
+	call  bool   // it may come twice
 }
 
 // role is a caller that takes the lock twice.
@@ -116,7 +116,10 @@ func (m *player) post(what string, open, loses, fails func()) {
 	m.play.mu.Lock()
 	defer m.play.mu.Unlock()
 	if !m.dead {
-		m.play.letters = append(m.play.letters, &letter{m, m.name + " " + what, what == "declines", open, loses, fails})
+		m.play.letters = append(m.play.letters, &letter{
+			from: m, what: m.name + " " + what, last: what == "declines", open: open, loses: loses, fails: fails,
+			call: strings.HasPrefix(what, "is "),
+		})
 	} else if m.play.ended {
 		go loses()
 	}
@@ -203,6 +206,10 @@ func (p *play) choices() (all []choice) {
 		}
 	}
 	for _, l := range p.letters {
+		if l.call {
+			add(l.what+" twice", func() { p.take(l); l.open(); l.open() })
+			add(l.what+" now and later", func() { l.call = false; l.open() })
+		}
 		add(l.what+" is lost", func() { p.take(l); p.bound += l.costs(); l.loses() })
 		if l.fails != nil {
 			add(l.what+" when the store is not ready", func() { p.take(l); p.bound += l.costs(); l.fails() })
@@ -211,6 +218,11 @@ func (p *play) choices() (all []choice) {
 	for _, m := range p.players {
 		if !m.dead {
 			add(m.name+" dies", func() { p.kill(m) })
+		}
+		if !m.dead && m.hear != nil {
+			add(m.name+" gets a forged call", func() { m.hear(driver.Call{What: driver.Turn, Key: "k", Others: true}) })
+			add(m.name+" gets a forged call for later", func() { m.hear(driver.Call{What: driver.Turn, Key: "k", In: time.Hour}) })
+			add(m.name+" is not sure", func() { m.hear(driver.Call{Reached: true}) })
 		}
 	}
 	add("the clock is set back", func() { p.store.StepClock(-time.Minute); p.bound += driver.OfferLasts })
@@ -448,10 +460,10 @@ func (m *player) Renew(ctx context.Context, batch []driver.Renewal, done func(i 
 	}
 }
 
-func (m *player) Release(_ context.Context, req driver.ReleaseRequest) (driver.Waiters, error) {
-	return send(context.Background(), m, req.Deadline, "releases", func() (driver.Waiters, error) {
+func (m *player) Release(_ context.Context, req driver.ReleaseRequest) (driver.Waiting, error) {
+	return send(context.Background(), m, req.Deadline, "releases", func() (driver.Waiting, error) {
 		return m.Store.Release(context.Background(), req)
-	}, "", nil)
+	}, driver.Waiting{}, nil)
 }
 
 // Decline implements [driver.Turns].
@@ -462,29 +474,21 @@ func (m *player) Decline(ctx context.Context, key, waiter string) error {
 	return err
 }
 
-func (m *player) Watch(id, key string, since time.Time, wake func(driver.Signal)) (stop func()) {
-	unsure := func() { wake(driver.Signal{}) }
-	m.unsure.Store(&unsure)
-	return m.Store.Watch(id, key, since, func(s driver.Signal) {
-		m.post("is called", func() { wake(s) }, unsure, nil)
-	})
-}
-
-// Offers implements [driver.Turns]. All messages to a locker come over one subscription: where one is lost,
-// the subscription is made anew, and the watch looks.
-func (m *player) Offers(id string, ready func(bool), take func(driver.Offer)) (stop func()) {
-	return m.Store.Offers(id, ready, func(o driver.Offer) {
-		m.post("is offered the lock", func() { take(o) }, func() {
-			if unsure := m.unsure.Load(); unsure != nil {
-				(*unsure)()
-			}
-		}, nil)
-	})
-}
-
-// Notify implements [driver.Turns].
-func (m *player) Notify(id string, hear func(key, owner string)) (stop func()) {
-	return m.Store.Notify(id, func(key, owner string) {
-		m.post("is notified", func() { hear(key, owner) }, func() { hear("", "") }, nil)
+// Calls implements [driver.Store]. All calls come over one subscription: where one is lost, the subscription is made
+// anew.
+func (m *player) Calls(id string, hear func(driver.Call)) (stop func()) {
+	m.hear = hear
+	unsure := func() { hear(driver.Call{Reached: true}) }
+	return m.Store.Calls(id, func(c driver.Call) {
+		switch c.What {
+		case driver.Unsure:
+			hear(c)
+		case driver.Offered:
+			m.post("is offered the lock", func() { hear(c) }, unsure, nil)
+		case driver.Turn:
+			m.post("is called", func() { hear(c) }, unsure, nil)
+		case driver.Wanted, driver.Displaced:
+			m.post("is notified", func() { hear(c) }, unsure, nil)
+		}
 	})
 }

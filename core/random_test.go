@@ -132,9 +132,6 @@ func (p *places) run() {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, key := range s.watchers {
-		p.Errorf("%s is still watched", key)
-	}
 	for how, n := range p.grants {
 		p.total[how] += n
 	}

@@ -87,8 +87,8 @@ func TestASignalWhileNobodyWaitsButARequestFliesIsKept(t *testing.T) {
 		synctest.Wait()
 		// Its next try is on its way, executed, when it leaves and the lock goes.
 		s.Intercept(always(memstore.Fault{After: time.Second}))
-		for wake := range s.watchers {
-			go (*wake)(driver.Signal{})
+		for _, hear := range s.hearers {
+			go hear(driver.Call{What: driver.Turn, Key: "k"})
 		}
 		synctest.Wait()
 		cancel()

@@ -4,7 +4,6 @@ package core_test
 
 const (
 	randomRuns   = 40
-	fullRounds   = 500
 	hanging      = 10_000
 	offerWorlds  = 3000
 	wakeupSteps  = 300_000

@@ -5,7 +5,6 @@ package core_test
 // How much the tests that count or draw lots do. With the tag long they do more.
 const (
 	randomRuns   = 4
-	fullRounds   = 60
 	hanging      = 1_000
 	offerWorlds  = 40
 	wakeupSteps  = 20_000

@@ -16,13 +16,13 @@ import (
 type notedStore struct {
 	*memstore.Store
 
-	mu       sync.Mutex
-	calls    []memstore.Request
-	watchers map[*func(driver.Signal)]string // their keys
+	mu      sync.Mutex
+	calls   []memstore.Request
+	hearers map[string]func(driver.Call) // by the id of the locker
 }
 
 func newStore() *notedStore {
-	s := &notedStore{Store: memstore.New(), watchers: map[*func(driver.Signal)]string{}}
+	s := &notedStore{Store: memstore.New(), hearers: map[string]func(driver.Call){}}
 	s.Intercept(nil)
 	return s
 }
@@ -67,18 +67,12 @@ func atFirst(op memstore.Op, f memstore.Fault) func(memstore.Request) memstore.F
 	}
 }
 
-// Watch implements driver.Store.
-func (s *notedStore) Watch(id, key string, since time.Time, wake func(driver.Signal)) (stop func()) {
+// Calls implements driver.Store.
+func (s *notedStore) Calls(id string, hear func(driver.Call)) (stop func()) {
 	s.mu.Lock()
-	s.watchers[&wake] = key
+	s.hearers[id] = hear
 	s.mu.Unlock()
-	end := s.Store.Watch(id, key, since, wake)
-	return func() {
-		s.mu.Lock()
-		delete(s.watchers, &wake)
-		s.mu.Unlock()
-		end()
-	}
+	return s.Store.Calls(id, hear)
 }
 
 // seen returns the requests of a kind; op "" is all.

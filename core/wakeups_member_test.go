@@ -72,20 +72,13 @@ func (p *member) Stand(ctx context.Context, req driver.AcquireRequest) (driver.R
 	return p.w.numbered(rep), err
 }
 
-func (p *member) Watch(id, key string, since time.Time, wake func(driver.Signal)) (stop func()) {
-	return p.Store.Watch(id, key, since, func(s driver.Signal) {
-		p.hears(s, func() { wake(s) }, func() { wake(driver.Signal{}) })
-	})
-}
-
-// Offers implements [driver.Turns].
-func (p *member) Offers(id string, ready func(bool), take func(driver.Offer)) (stop func()) {
-	return p.Store.Offers(id, ready, func(o driver.Offer) { p.hears(o, func() { take(o) }, func() {}) })
-}
-
-// Notify implements [driver.Turns].
-func (p *member) Notify(id string, hear func(key, owner string)) (stop func()) {
-	return p.Store.Notify(id, func(key, owner string) {
-		p.hears(owner, func() { hear(key, owner) }, func() { hear("", "") })
+// Calls implements [driver.Store].
+func (p *member) Calls(id string, hear func(driver.Call)) (stop func()) {
+	return p.Store.Calls(id, func(c driver.Call) {
+		if c.What == driver.Unsure {
+			hear(c)
+			return
+		}
+		p.hears(c, func() { hear(c) }, func() { hear(driver.Call{Reached: true}) })
 	})
 }

@@ -40,14 +40,6 @@ func (s *bounded) enters(waiter driver.Waiter) driver.Waiter {
 	return ""
 }
 
-// is notes the list that the store has.
-func (s *bounded) is(list driver.Waiters) {
-	clear(s.listed)
-	for w := range list.All() {
-		s.listed[w.ID()] = true
-	}
-}
-
 // carry carries a request out, a way off.
 func (s *bounded) carry(request func()) {
 	time.Sleep(oneWay)
@@ -90,19 +82,18 @@ func (s *bounded) comes(owner string) {
 	delete(s.listed, id)
 }
 
-func (s *bounded) Release(ctx context.Context, ask driver.ReleaseRequest) (waiting driver.Waiters, err error) {
+func (s *bounded) Release(ctx context.Context, ask driver.ReleaseRequest) (found driver.Waiting, err error) {
 	s.carry(func() {
 		s.comes(ask.Owner) // it may have had an offer
 		if len(s.listed) >= listRoom-1 {
 			ask.Waiter = ""
 		}
-		waiting, err = s.Store.Release(ctx, ask)
-		s.is(waiting)
-		if waiting == "" {
-			s.is(driver.List(ask.Waiter))
+		if ask.Waiter != "" {
+			s.listed[ask.Waiter.ID()] = true
 		}
+		found, err = s.Store.Release(ctx, ask)
 	})
-	return waiting, err
+	return found, err
 }
 
 func (s *bounded) Decline(ctx context.Context, key, id string) error {
@@ -112,12 +103,12 @@ func (s *bounded) Decline(ctx context.Context, key, id string) error {
 	return s.Store.Decline(ctx, key, id)
 }
 
-// Watch sends the whole list to each process, as PostgreSQL does.
-func (s *bounded) Watch(_, key string, since time.Time, wake func(driver.Signal)) func() {
-	return s.Store.Watch("", key, since, func(signal driver.Signal) {
+// Calls come a way later.
+func (s *bounded) Calls(id string, hear func(driver.Call)) (stop func()) {
+	return s.Store.Calls(id, func(c driver.Call) {
 		go func() {
 			time.Sleep(oneWay)
-			wake(signal)
+			hear(c)
 		}()
 	})
 }

@@ -6,7 +6,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/interlock-go/interlock/core/driver"
@@ -30,7 +29,7 @@ type call struct {
 	// lockers: zero if there is none, [thisCall] if the same transaction has written it.
 	Line  []listed `json:"line,omitempty"`
 	InOne int64    `json:"one,omitempty"`
-	// Offer is the token of an offer to the locker ([driver.Offer]); zero: it is none. Contended belongs to it.
+	// Offer is the token of an offer to the locker ([driver.Offered]); zero: it is none. Contended belongs to it.
 	Offer     int64 `json:"offer,omitempty"`
 	Contended bool  `json:"contended,omitempty"`
 }
@@ -40,7 +39,6 @@ const thisCall = -1
 
 // queue is where this process waits for a key.
 type queue struct {
-	watchers []*watcher
 	listed   map[string]bool // the lockers of the process that are in line, or may be, by id
 	called   *call           // a locker of the process was called, and has not come yet
 	at       int64           // the number of the revision of the call
@@ -51,8 +49,6 @@ type queue struct {
 // hintPart ends the name of an entry that has hints for the lockers of a
 // process ([driver.Turns]): owners, separated by commas.
 const hintPart = ":hint"
-
-type watcher struct{ wake func(driver.Signal) }
 
 // queue returns the queue of a key. Called with the mutex held.
 func (s *Store) queue(key string) *queue {
@@ -94,7 +90,7 @@ func (s *Store) lists(key string, waiter driver.Waiter, listed bool) {
 
 // leaves forgets a queue if no caller waits in it. Called with the mutex held.
 func (s *Store) leaves(key string, q *queue) {
-	if len(q.listed)+len(q.watchers) > 0 || s.queues[key] != q {
+	if len(q.listed) > 0 || s.queues[key] != q {
 		return
 	}
 	if q.unfollow != nil {
@@ -136,29 +132,39 @@ func (s *Store) calledWith(key string, at Entry, c call) found {
 	return now
 }
 
-// Watch implements [driver.Store]. All watches of a store are one watch of the server. A locker in line
-// is called. Other callers ask at once.
-func (s *Store) Watch(_, key string, _ time.Time, wake func(driver.Signal)) (stop func()) {
-	s.answerCalls()
-	w := &watcher{wake}
-	// A call that has come already is passed on here, and a later one by called, under the same mutex.
+// Calls implements [driver.Store]. All calls to the lockers of a store are one watch of the server.
+func (s *Store) Calls(id string, hear func(driver.Call)) (stop func()) {
 	s.mu.Lock()
-	q := s.queue(key)
-	q.watchers = append(q.watchers, w)
-	called, listed := q.called, len(q.listed) > 0
+	s.callers[id] = hear
+	reached := s.reached
 	s.mu.Unlock()
-	switch {
-	case called != nil:
-		wake(driver.Signal{Next: called.Next, Now: called.Now})
-	case !listed:
-		wake(driver.Signal{})
-	}
-	return sync.OnceFunc(func() {
+	hear(driver.Call{Reached: reached})
+	s.answerCalls()
+	return func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		q.watchers = slices.DeleteFunc(q.watchers, func(other *watcher) bool { return other == w })
-		s.leaves(key, q)
-	})
+		delete(s.callers, id)
+	}
+}
+
+// tell calls a locker of this process.
+func (s *Store) tell(id string, c driver.Call) {
+	s.mu.Lock()
+	hear := s.callers[id]
+	s.mu.Unlock()
+	if hear != nil {
+		hear(c)
+	}
+}
+
+// tellAll says that calls may have been lost.
+func (s *Store) tellAll() {
+	s.mu.Lock()
+	all, reached := slices.Collect(maps.Values(s.callers)), s.reached
+	s.mu.Unlock()
+	for _, hear := range all {
+		hear(driver.Call{Reached: reached})
+	}
 }
 
 // answerCalls begins the watch of the calls for this process, unless it runs.
@@ -169,10 +175,10 @@ func (s *Store) answerCalls() {
 	s.mu.Unlock()
 	if !runs {
 		s.background(func() {
-			s.watch(s.done, s.names.calls(s.process), func() { s.reaches(true) }, s.called, func(err error) {
+			s.watch(s.done, s.names.calls(s.process), func() { s.reaches(true); s.tellAll() }, s.called, func(err error) {
 				s.reaches(false)
 				s.Warn("the watch of calls to waiting lockers has failed, and is begun again", err)
-				s.wakeAll()
+				s.tellAll()
 			})
 		})
 	}
@@ -205,32 +211,14 @@ func (s *Store) watch(ctx context.Context, prefix string, begun func(), report f
 	}
 }
 
-// wakeAll has all that wait look again.
-func (s *Store) wakeAll() {
-	s.mu.Lock()
-	var all []*watcher
-	for _, q := range s.queues {
-		all = append(all, q.watchers...)
-	}
-	hints := slices.Collect(maps.Values(s.hints))
-	s.mu.Unlock()
-	for _, w := range all {
-		w.wake(driver.Signal{})
-	}
-	for _, hear := range hints {
-		hear("", "")
-	}
-}
-
 // hinted passes hints about owners on to their lockers.
 func (s *Store) hinted(key, owners string) {
 	for owner := range strings.SplitSeq(owners, ",") {
 		locker, _ := driver.IsAttentive(owner)
-		s.mu.Lock()
-		hear := s.hints[locker]
-		s.mu.Unlock()
-		if hear != nil {
-			hear(key, owner)
+		if owner == driver.Attentive(locker+":0") {
+			s.tell(locker, driver.Call{What: driver.Displaced, Key: key})
+		} else {
+			s.tell(locker, driver.Call{What: driver.Wanted, Key: key, Owner: owner})
 		}
 	}
 }
@@ -258,12 +246,10 @@ func (s *Store) called(change Change) {
 	}
 	s.mu.Lock()
 	q := s.queues[key]
-	var wake []*watcher
 	if q != nil {
 		if q.called, q.at = &c, change.Revision.Number; c.Offer != 0 {
 			q.called = nil
 		}
-		wake = slices.Clone(q.watchers)
 	}
 	s.mu.Unlock()
 	switch {
@@ -271,8 +257,14 @@ func (s *Store) called(change Change) {
 	case q == nil: // its callers have left, and the turn is the next one's
 		s.background(func() { s.refuse(key, change.Entry, c) })
 	default:
-		for _, w := range wake {
-			w.wake(driver.Signal{Next: c.Next, Now: c.Now})
+		for _, name := range c.To {
+			turn, called := c.Next.Call(name.ID(), c.Now)
+			if turn.Key = key; !called { // it has lost its place, and asks for one
+				turn = driver.Call{What: driver.Turn, Key: key}
+			}
+			if c.Offer == 0 {
+				s.tell(name.ID(), turn)
+			}
 		}
 	}
 }

@@ -40,7 +40,7 @@
 //
 // # Offers
 //
-// The call offers the lock to a locker that takes offers ([driver.Offer]): the locker has it without a
+// The call offers the lock to a locker that takes offers ([driver.Offered]): the locker has it without a
 // request, and its first renewal makes it a holder. So a grant costs two transactions, a release and
 // the next place in line.
 //

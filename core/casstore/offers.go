@@ -8,7 +8,7 @@ import (
 	"github.com/interlock-go/interlock/core/driver"
 )
 
-// A release offers the lock to the first locker in line ([driver.Offer]). The call says so, and the locker
+// A release offers the lock to the first locker in line ([driver.Offered]). The call says so, and the locker
 // needs nothing else to have the lock: the release is the only transaction on the way of a lock from one
 // process to the next. The first renewal makes the locker a holder, so a section that ends before it costs
 // no other transaction.
@@ -22,34 +22,11 @@ const offersAfter = driver.OfferLasts / 2
 // one after the other, without a look at the line.
 const ahead = 32
 
-// taker takes the offers to a locker of this process.
-type taker struct {
-	ready func(bool)
-	take  func(driver.Offer)
-}
-
-// Offers implements [driver.Turns].
-func (s *Store) Offers(id string, ready func(bool), take func(driver.Offer)) (stop func()) {
-	s.mu.Lock()
-	s.takers[id] = taker{ready, take}
-	ready(s.reached)
-	s.mu.Unlock()
-	s.answerCalls()
-	return func() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		delete(s.takers, id)
-	}
-}
-
 // reaches notes whether calls reach this process.
 func (s *Store) reaches(now bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.reached = now
-	for _, t := range s.takers {
-		t.ready(now)
-	}
 }
 
 // nextToken is the token of an offer in a transaction that compares the revision of the lock: above all
@@ -68,15 +45,15 @@ func (s *Store) offered(key string, at Entry, c call) bool {
 	}
 	s.mayHold(key, owner, c.Offer, found)
 	s.mu.Lock()
-	t, ok := s.takers[id]
+	hear := s.callers[id]
 	s.mu.Unlock()
-	if !ok {
+	if hear == nil {
 		s.background(func() {
 			_, _ = s.release(driver.ReleaseRequest{Key: key, Owner: owner}, true) // else it ends after a time
 		})
 		return false
 	}
-	t.take(driver.Offer{Key: key, Token: c.Offer, Contended: c.Contended, Room: tokens - 1})
+	hear(driver.Call{What: driver.Offered, Key: key, Token: c.Offer, Others: c.Contended, Room: tokens - 1})
 	s.lists(key, c.To[0], false)
 	return true
 }

@@ -10,20 +10,20 @@ import (
 )
 
 // Release implements [driver.Store].
-func (s *Store) Release(_ context.Context, ask driver.ReleaseRequest) (waiting driver.Waiters, err error) {
+func (s *Store) Release(_ context.Context, ask driver.ReleaseRequest) (found driver.Waiting, err error) {
 	type outcome struct {
-		waiting driver.Waiters
-		err     error
+		found driver.Waiting
+		err   error
 	}
 	done := make(chan outcome, 1)
 	if !s.background(func() {
-		waiting, err := s.release(ask, false)
-		done <- outcome{waiting, err}
+		found, err := s.release(ask, false)
+		done <- outcome{found, err}
 	}) {
-		return "", errClosed
+		return found, errClosed
 	}
 	o := <-done
-	return o.waiting, o.err
+	return o.found, o.err
 }
 
 // isOutcome reports whether a release has an outcome: the owner holds the lock no more.
@@ -44,7 +44,7 @@ type parting struct {
 
 // release gives a lock up. No request that was sent before gives the owner the lock later:
 // a transaction that may still take it is made to fail.
-func (s *Store) release(ask driver.ReleaseRequest, lapsed bool) (waiting driver.Waiters, err error) {
+func (s *Store) release(ask driver.ReleaseRequest, lapsed bool) (found driver.Waiting, err error) {
 	p := &parting{Store: s, tries: tries{store: s, deadline: ask.Deadline}, ask: ask, lapsed: lapsed}
 	if ask.Deadline.IsZero() {
 		p.deadline = time.Now().Add(patience * s.wait())
@@ -66,7 +66,7 @@ func (s *Store) release(ask driver.ReleaseRequest, lapsed bool) (waiting driver.
 	}
 	for again {
 		if p.at.lock.There() {
-			waiting, again, err = p.giveUp()
+			found, again, err = p.giveUp()
 		} else {
 			again, err = p.forbid()
 		}
@@ -85,14 +85,14 @@ func (s *Store) release(ask driver.ReleaseRequest, lapsed bool) (waiting driver.
 	case !lapsed:
 		err = s.explained(s.done, ask.Key, ask.Owner, err)
 	}
-	return waiting, err
+	return found, err
 }
 
 // giveUp writes the lock without the hold that is ours.
-func (p *parting) giveUp() (waiting driver.Waiters, again bool, err error) {
+func (p *parting) giveUp() (found driver.Waiting, again bool, err error) {
 	v, err := p.open(p.ask.Key, p.at, p.now())
 	if err != nil {
-		return "", false, err
+		return found, false, err
 	}
 	if v.own = p.ask.Waiter.ID(); v.own == "" {
 		v.own = lockerOf(p.ask.Owner)
@@ -106,18 +106,18 @@ func (p *parting) giveUp() (waiting driver.Waiters, again bool, err error) {
 	} else {
 		ask := p.ask
 		ask.Token = 0 // tokens grow with the revisions of the server
-		if waiting, notices, err = v.rec.Release(ask, func(string) bool { return true }, v.now); err != nil {
-			return "", false, err
+		if found, notices, err = v.rec.Release(ask, func(string) bool { return true }, v.now); err != nil {
+			return found, false, err
 		}
 	}
 	txn := v.write(notices, held{}, false)
 	switch {
 	case p.why == nil && v.unsure:
 		again, err := p.list()
-		return "", again, err
+		return driver.Waiting{}, again, err
 	case p.why == nil:
 	case len(v.rec.Owners()) > 0: // others hold the lock as well, so it has to be written
-		return "", false, p.why
+		return found, false, p.why
 	default: // the lockers that wait ask again after a time
 		mine, _ := v.hold(p.ask.Owner)
 		txn.Then = append([]Op{{Name: p.names.lock(p.ask.Key), Delete: true}}, mine.ends(p.names, p.ask.Key)...)
@@ -132,20 +132,20 @@ func (p *parting) giveUp() (waiting driver.Waiters, again bool, err error) {
 	txn.Else = v.looksAt(txn)
 	answer, received, again, err := p.send(txn)
 	if err != nil {
-		return "", p.barely(err) || again, err
+		return driver.Waiting{}, p.barely(err) || again, err
 	}
 	if !answer.Done {
 		if again, err = p.look(v.learn(txn, answer, received)); again && v.stale(answer) {
 			again, err = p.list()
 		}
-		return "", again, err
+		return found, again, err
 	}
 	p.voided(answer)
 	p.noteWritten(v, txn, answer, received)
 	if p.void {
-		return waiting, false, p.why // the lock is free, but a late transaction could take it
+		return found, false, p.why // the lock is free, but a late transaction could take it
 	}
-	return waiting, false, nil
+	return found, false, nil
 }
 
 // list looks at the line of the lock.

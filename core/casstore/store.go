@@ -90,16 +90,15 @@ type Store struct {
 
 // waiting has the keys that callers of this process wait for, and the watches that call it.
 type waiting struct {
-	answers     bool                               // the watch of calls runs
-	queues      map[string]*queue                  // by key
-	beatWatches map[string]*listening              // by name
-	hints       map[string]func(key, owner string) // by the id of the locker
-	takers      map[string]taker                   // by the id of the locker
-	reached     bool                               // by calls: the watch has begun
-	calls       map[string]heard                   // the entries of calls that were heard, by name
-	clearing    bool                               // they are to be deleted
-	leavers     map[string]*leaver                 // by the name of the entry
-	leaving     bool                               // they are to leave
+	answers     bool                         // the watch of calls runs
+	queues      map[string]*queue            // by key
+	beatWatches map[string]*listening        // by name
+	callers     map[string]func(driver.Call) // by the id of the locker
+	reached     bool                         // by calls: the watch has begun
+	calls       map[string]heard             // the entries of calls that were heard, by name
+	clearing    bool                         // they are to be deleted
+	leavers     map[string]*leaver           // by the name of the entry
+	leaving     bool                         // they are to leave
 }
 
 var (
@@ -131,7 +130,7 @@ func New(server Server, opts ...Option) (*Store, error) {
 		server: server, names: layout{set.prefix}, timeout: set.timeout, log: set.log,
 		process: hex.EncodeToString(id[:]), host: fmt.Sprintf("%s/%d", host, os.Getpid()), now: time.Now,
 		holds: map[string]*hold{}, beaten: map[time.Duration]time.Time{}, spent: map[time.Duration]bool{}, passes: map[string]*lane{},
-		waiting: waiting{queues: map[string]*queue{}, beatWatches: map[string]*listening{}, hints: map[string]func(key, owner string){}, takers: map[string]taker{}, calls: map[string]heard{}, leavers: map[string]*leaver{}},
+		waiting: waiting{queues: map[string]*queue{}, beatWatches: map[string]*listening{}, callers: map[string]func(driver.Call){}, calls: map[string]heard{}, leavers: map[string]*leaver{}},
 		seen:    sightings{locks: map[string]*sighting{}, beats: map[string]*sighting{}, pruneAt: pruneAt},
 	}
 	s.done, s.end = context.WithCancel(context.Background())

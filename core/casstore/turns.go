@@ -42,19 +42,6 @@ func (s *Store) Stand(ctx context.Context, ask driver.AcquireRequest) (reply dri
 	return reply, err
 }
 
-// Notify implements [driver.Turns].
-func (s *Store) Notify(id string, hear func(key, owner string)) (stop func()) {
-	s.mu.Lock()
-	s.hints[id] = hear
-	s.mu.Unlock()
-	s.answerCalls()
-	return func() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		delete(s.hints, id)
-	}
-}
-
 // change carries a rule out on a key that it takes no lock of.
 type change struct {
 	*Store

@@ -40,9 +40,13 @@ func (l locker) release() {
 }
 
 // called returns a channel with the calls of the locker.
-func (l locker) called() chan driver.Signal {
-	calls := make(chan driver.Signal, 10)
-	l.t.Cleanup(l.Watch("w1", "k", time.Now(), func(s driver.Signal) { calls <- s }))
+func (l locker) called() chan driver.Call {
+	calls := make(chan driver.Call, 10)
+	l.t.Cleanup(l.Calls(l.id, func(c driver.Call) {
+		if c.Key == "k" {
+			calls <- c
+		}
+	}))
 	return calls
 }
 
@@ -140,7 +144,7 @@ func TestALockerThatComesWhileTheLineIsListedIsCalled(t *testing.T) {
 		if err := b.Decline(t.Context(), "k", "b"); err != nil {
 			t.Fatal(err)
 		}
-		var calls chan driver.Signal
+		var calls chan driver.Call
 		server.between = func() {
 			if server.between = nil; c.ask().Granted {
 				t.Error("the lock was granted while it is held")
@@ -271,9 +275,8 @@ func TestALockerThatAListHasMissedIsNotPassedOver(t *testing.T) {
 		a.ask()
 		first.ask()
 		again.ask()
-		calls := []chan driver.Signal{first.called(), missed.called(), again.called()}
+		calls := []chan driver.Call{first.called(), missed.called(), again.called()}
 		synctest.Wait()
-		<-calls[1] // it is not in line yet
 		server.between = func() {
 			server.between = nil
 			missed.ask()

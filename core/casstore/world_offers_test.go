@@ -10,7 +10,8 @@ import (
 
 // caller is the caller of a process for one key, as far as it waits.
 type caller struct {
-	offers chan driver.Offer
+	turns  chan struct{} // a call says to ask
+	offers chan driver.Call
 	newest int64    // the token of the last offer; guarded by the mutex of the process
 	anchor struct { // a request that was refused: the lock was not offered before
 		token int64
@@ -36,29 +37,42 @@ func (p *process) waiter(kind driver.Kind) driver.Waiter {
 	return w
 }
 
-// takeOffers has the process take offers.
-func (p *process) takeOffers() (stop func()) {
-	return p.store.Offers(p.name, func(reached bool) {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		p.reached = reached
-	}, func(o driver.Offer) {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		c := p.callers[o.Key]
-		if o.Token <= c.newest {
+// hears takes the calls to the process.
+func (p *process) hears(call driver.Call) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch call.What {
+	case driver.Unsure:
+		p.reached = call.Reached && p.style == 2
+		for _, c := range p.callers {
+			c.turn()
+		}
+	case driver.Turn:
+		p.callers[call.Key].turn()
+	case driver.Offered:
+		c := p.callers[call.Key]
+		if call.Token <= c.newest {
 			return // a call that comes again, or late
 		}
 		select {
 		case <-c.offers: // that offer has ended
 		default:
 		}
-		c.newest = o.Token
-		c.offers <- o
-	})
+		c.newest = call.Token
+		c.offers <- call
+	case driver.Wanted, driver.Displaced:
+	}
 }
 
-func (p *process) offered(o driver.Offer) string { return fmt.Sprintf("%s:%d", p.name, o.Token) }
+// turn has the caller ask.
+func (c *caller) turn() {
+	select {
+	case c.turns <- struct{}{}:
+	default:
+	}
+}
+
+func (p *process) offered(o driver.Call) string { return fmt.Sprintf("%s:%d", p.name, o.Token) }
 
 // refused notes a refusal.
 func (c *caller) refused(sent time.Time, reply driver.Reply) {
@@ -68,7 +82,7 @@ func (c *caller) refused(sent time.Time, reply driver.Reply) {
 }
 
 // take deals with an offer, as package core does: the caller begins if half of its time is left, or names it.
-func (p *process) take(key string, c *caller, o driver.Offer, exclusive bool) {
+func (p *process) take(key string, c *caller, o driver.Call, exclusive bool) {
 	a := c.anchor
 	if c.anchor.token = max(a.token, o.Token); a.sent.IsZero() || o.Token <= a.token {
 		p.orphan(key, p.offered(o))

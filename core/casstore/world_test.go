@@ -205,7 +205,7 @@ func (w *world) newProcess(n int) *process {
 	casstore.SetClock(store, p.now)
 	p.store, p.style, p.callers = store, int(3*w.draw()), map[string]*caller{}
 	for k := range keys {
-		p.callers[fmt.Sprint("k", k)] = &caller{offers: make(chan driver.Offer, 1)}
+		p.callers[fmt.Sprint("k", k)] = &caller{turns: make(chan struct{}, 1), offers: make(chan driver.Call, 1)}
 	}
 	return p
 }
@@ -268,14 +268,6 @@ func (p *process) trust(lease time.Duration) time.Duration {
 
 // use takes and gives up the lock of a key until the end, as package core does.
 func (p *process) use(key string) {
-	signals := make(chan struct{}, 1)
-	stop := p.store.Watch("", key, time.Now(), func(driver.Signal) {
-		select {
-		case signals <- struct{}{}:
-		default:
-		}
-	})
-	defer stop()
 	c, owner := p.callers[key], ""
 	for n := 0; time.Since(p.begin) < storm+calm/2; n++ {
 		if owner == "" {
@@ -317,7 +309,7 @@ func (p *process) use(key string) {
 			wait = min(max(reply.TTL, 0)+time.Millisecond, p.lease)
 		}
 		select {
-		case <-signals:
+		case <-c.turns:
 		case o := <-c.offers:
 			p.take(key, c, o, ask.Kind == driver.Exclusive)
 		case <-time.After(wait):
@@ -393,9 +385,7 @@ func (w *world) run() []string {
 		all = append(all, w.newProcess(n))
 	}
 	for _, p := range all {
-		if p.style == 2 {
-			defer p.takeOffers()()
-		}
+		defer p.store.Calls(p.name, p.hears)()
 		for k := range keys {
 			p.work.Go(func() { p.use(fmt.Sprint("k", k)) })
 		}

@@ -6,7 +6,7 @@ import "strings"
 const attentive = "!"
 
 // Attentive returns the marked name of an owner. A store with [Turns] reports events
-// on the owner's lock to its locker (Notify). Because of the mark the store need keep nothing about
+// on the owner's lock to its locker ([Wanted]). Because of the mark the store need keep nothing about
 // it.
 func Attentive(owner string) string { return owner + attentive }
 

@@ -32,7 +32,7 @@ type Entry struct {
 // Announcement names the process of a locker.
 type Announcement struct {
 	// ID is the locker's random id. The names of its owners begin with it, up to the colon.
-	// Lists of waiting lockers ([Signal]) have it as a whole.
+	// Entries of lists have it as a whole ([Waiter.ID]).
 	ID string
 	// Host and PID name the process.
 	Host string

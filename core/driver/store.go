@@ -59,25 +59,18 @@ type Store interface {
 	// that is soon. Leases on different servers do not delay each other.
 	Renew(ctx context.Context, batch []Renewal, done func(i int, contended bool, err error))
 
-	// Release gives the lock up if the owner holds it, and wakes the waiting
-	// lockers. It returns their list, as [Signal.Next] has it, so that the releasing
-	// locker lets them go first. The list is empty if no locker waits, or only
-	// [ReleaseRequest.Waiter]; after a place, or if the store does not know it, it may
-	// always be. The store sends a request again that failed on the way, until
+	// Release gives the lock up if the owner holds it, and calls the next lockers that wait. It returns
+	// what it has found; after a place, or if the store does not know it, that may be nothing. The store sends a request again that failed on the way, until
 	// [ReleaseRequest.Deadline]. "Not the owner" after a try of unknown outcome
 	// counts as released. Errors match [ErrNotOwner], [ErrUnavailable] or
 	// [ErrNotReady]. The store uses only the values of ctx: a release must not fail
 	// because a client has gone.
-	Release(ctx context.Context, req ReleaseRequest) (waiting Waiters, err error)
+	Release(ctx context.Context, req ReleaseRequest) (found Waiting, err error)
 
-	// Watch calls wake when the locker with the id may have the lock of the key: after a
-	// release, and whenever the store cannot be sure that there was none (after a
-	// reconnect, or because the watch began later than since, when the caller last saw the
-	// lock held). A store may call by name: then only the lockers that a release calls
-	// ([Signal.Called]) receive its signal. An empty id is no locker; a store that calls by name
-	// may report nothing to it. Watch returns at once. wake may be called from any goroutine. The
-	// function stop ends the watch and does not wait for a call of wake.
-	Watch(id, key string, since time.Time, wake func(Signal)) (stop func())
+	// Calls has hear called for each call to the locker with the id: after a release when its turn comes, and
+	// whenever calls may have been lost, also when that was before the calls began. A locker calls it once. Calls returns at once; hear may be called from any goroutine, and before Calls
+	// returns. The function stop ends the calls, and does not wait for one under way.
+	Calls(id string, hear func(Call)) (stop func())
 }
 
 // Limited is what a [Store] implements that never serves some requests, in any state of the
@@ -96,6 +89,8 @@ type Hold struct {
 	// Line is where the caller stands that waits for it. Only a store with [Turns] is asked for another
 	// than [InTurn].
 	Line Line
+	// Offered says that the hold is to begin with an offer ([Offered]). core asks no store for it.
+	Offered bool
 	// Moves says that the hold is to be handed over to another owner ([AcquireRequest.From]). Only a
 	// store with [Turns] is asked for it.
 	Moves bool
@@ -136,7 +131,7 @@ type AcquireRequest struct {
 	// is repeated the number that it has already. It does so also when callers of other Waiters have
 	// come since: for a minute at least, and for the last 63 Waiters.
 	Order int64
-	// Offer, unless zero, is the token of an offer to Waiter ([Offer]). The owner wants
+	// Offer, unless zero, is the token of an offer to Waiter ([Offered]). The owner wants
 	// the lock in place of that offer. It is for an exclusive owner.
 	Offer int64
 	// From, unless empty, is the owner that hands the lock on to Owner, in one atomic step, on a store
@@ -152,7 +147,7 @@ type AcquireRequest struct {
 	//
 	// Any other request with From is refused: it never waits, and enters no list. Acquire returns an
 	// error that matches [ErrNotOwner]: [ErrPassedOn] for as long as Noted says, [ErrRevoked],
-	// or else [ErrDeleted] or [ErrTakenOver]. An owner that was only offered the lock ([Offer]), and
+	// or else [ErrDeleted] or [ErrTakenOver]. An owner that was only offered the lock ([Offered]), and
 	// has not renewed it yet, does not hold it.
 	From string
 	// Above is the highest fencing token that was given out under From, if the store may not know
@@ -178,7 +173,7 @@ type Reply struct {
 	// key for a holder of the same kind or an exclusive holder. The token of an exclusive
 	// holder is greater than all before it. For a [Permit] it is the first of [Tokens].
 	//
-	// Of a refusal by a store that makes offers ([Offer]) it is the token of the exclusive holder, or of the offer, that
+	// Of a refusal by a store that makes offers ([Offered]) it is the token of the exclusive holder, or of the offer, that
 	// stood in the way; zero if there was none. A grant with a greater token was made after
 	// the request was carried out.
 	Token int64
@@ -201,7 +196,7 @@ type Reply struct {
 	// 1 s.
 	TTL time.Duration
 	// Listed says that [AcquireRequest.Waiter] is in the lock's list, so that the
-	// store will announce the release to it.
+	// store calls the locker when its turn comes. A locker that is not listed asks by time.
 	Listed bool
 	// Number is the number of a caller that is [Newest]: greater than the number of each such
 	// caller of the key that came before. A refused caller that is [OneWaiter] gets a number that is
@@ -264,47 +259,4 @@ type ReleaseRequest struct {
 	// Deadline is when the store stops sending the request again. A request that
 	// has not been sent until then may stay unsent, which is an error.
 	Deadline time.Time
-}
-
-// Signal tells a waiting locker that a lock may be free.
-type Signal struct {
-	// Next are the next lockers in the order of their turns, at least the called lockers. A store may
-	// leave out the ids of all lockers but the receiver ([Waiters.For]). The first may try at once, each other
-	// one when the lockers before it have had their patience ([Waiter.Patience]). Neighbours that want
-	// places may try together. Empty means that the store does not know the list: every locker
-	// tries at once.
-	Next Waiters
-	// Now, unless zero, says that the lock is not free, but that so many of its
-	// places are. Only the first lockers of the list can have them, as far as those
-	// want places.
-	Now int
-}
-
-// Called returns the signal as a store sends it that calls lockers by name: with the lockers for
-// which a lock is kept ([KeptFor]), and the next one, which asks when those do not come. Of places it
-// has the lockers that may have them.
-func (s Signal) Called() Signal {
-	most := KeptFor + 1
-	if s.Now > 0 {
-		most = s.Now
-	}
-	var all []Waiter
-	for w := range s.Next.All() {
-		if all = append(all, w); len(all) == most {
-			break
-		}
-	}
-	s.Next = List(all...)
-	return s
-}
-
-// Calls reports whether a store that calls lockers by name sends the signal to a locker. Without a list
-// it sends the signal to all.
-func (s Signal) Calls(id string) bool {
-	for w := range s.Next.All() {
-		if w.ID() == id {
-			return true
-		}
-	}
-	return s.Next == ""
 }

@@ -29,7 +29,7 @@ type View struct {
 	Holders []HolderView
 	// More is how many holders there are besides. Only a list of locks leaves out some of very many.
 	More int
-	// Waiting has the lockers that wait, in the order of their turns, as [Signal.Next] has them, with those
+	// Waiting has the lockers that wait, in the order of their turns, with those
 	// that were called to a place and have not come yet.
 	Waiting Waiters
 	// Kept, unless zero, is for how long a lock without a holder is kept for the first KeptFor

@@ -42,7 +42,7 @@ func NewWaiter(id string, kind Kind, need time.Duration) Waiter {
 	return Waiter(text)
 }
 
-// TakingOffers returns the entry of the locker when it takes offers ([Offer]). An entry that does
+// TakingOffers returns the entry of the locker when it takes offers ([Offered]). An entry that does
 // not say how long its locker may take, stays as it is.
 func (w Waiter) TakingOffers() Waiter {
 	if i := strings.LastIndexByte(string(w), '~'); i >= 0 {
@@ -99,8 +99,8 @@ func (w Waiter) Patience() time.Duration {
 	return patienceOf(letter[0])
 }
 
-// TakesOffers reports whether the locker takes offers. If that is the first entry of an announced
-// list ([Signal.Next]), the lock has been offered to its locker.
+// TakesOffers reports whether the locker takes offers. If that is the first entry of the
+// list of a lock that became free, the lock has been offered to its locker.
 func (w Waiter) TakesOffers() bool {
 	_, letter, _ := strings.Cut(string(w), "~")
 	return len(letter) == 1 && letter[0] >= 'A' && letter[0] <= 'Z'

@@ -99,8 +99,8 @@ func (lossy) Renew(_ context.Context, batch []driver.Renewal, done func(int, boo
 	}
 }
 
-func (lossy) Release(context.Context, driver.ReleaseRequest) (driver.Waiters, error) {
-	return "", driver.ErrNotOwner
+func (lossy) Release(context.Context, driver.ReleaseRequest) (driver.Waiting, error) {
+	return driver.Waiting{}, driver.ErrNotOwner
 }
 
 // losing returns a rule that checks answers and always loses its lock.

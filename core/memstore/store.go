@@ -3,7 +3,6 @@ package memstore
 import (
 	"context"
 	"crypto/rand"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -25,12 +24,10 @@ const sweepAt = 1024
 // safe for concurrent use, and has nothing to close.
 type Store struct {
 	mu        sync.Mutex
-	locks     map[string]*lock
+	locks     map[string]*keystate.Record
 	notes     keystate.Notes
-	sweepAt   int // with so many locks the old ones are removed
-	watchers  map[string][]*watcher
-	attentive map[string]func(key, owner string) // by the id of the locker
-	offers    map[string]func(driver.Offer)      // likewise
+	sweepAt   int                          // with so many locks the old ones are removed
+	callers   map[string]func(driver.Call) // by the id of the locker
 	intercept func(Request) Fault
 	requests  map[Op]int
 	taken     int // how many other processes Take and TakeClaims have made
@@ -41,23 +38,11 @@ type Store struct {
 
 func (s *Store) now() time.Time { return time.Now().Add(time.Duration(s.stepped.Load())) }
 
-// lock is the state of a key in the store.
-type lock struct {
-	keystate.Record
-	freed time.Time // when the lock or a place was last released, by the clock of the processes
-}
-
-// watcher is a call of Watch.
-type watcher struct {
-	id   string // of the locker; empty: of none
-	wake func(driver.Signal)
-}
-
 // New makes an empty store.
 func New() *Store {
 	return &Store{
-		locks: map[string]*lock{}, watchers: map[string][]*watcher{}, requests: map[Op]int{}, sweepAt: sweepAt,
-		attentive: map[string]func(key, owner string){}, offers: map[string]func(driver.Offer){}, space: "memory " + rand.Text(),
+		locks: map[string]*keystate.Record{}, requests: map[Op]int{}, sweepAt: sweepAt,
+		callers: map[string]func(driver.Call){}, space: "memory " + rand.Text(),
 		records: records{
 			entries: map[string]*entry{}, gone: map[string]time.Time{}, awaiting: map[string][]*awaiting{}, sweepAt: sweepAt,
 		},
@@ -123,33 +108,10 @@ func (s *Store) changed(key string, by func(*keystate.Record, time.Time) keystat
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := s.now()
-	l := s.lock(key, now)
-	n := by(&l.Record, now)
-	if n.Freed {
-		l.freed = time.Now()
-	}
-	if take := s.offers[n.To]; take != nil {
-		n.Offer.Key = key
-		tell = append(tell, func() { take(n.Offer) })
-	}
-	if hear := s.attentive[n.Displaced]; hear != nil {
-		tell = append(tell, func() { hear(key, driver.Attentive(n.Displaced+":0")) })
-	}
-	for _, owner := range n.Wanted {
-		id, _ := driver.IsAttentive(owner)
-		if hear := s.attentive[id]; hear != nil {
-			tell = append(tell, func() { hear(key, owner) })
-		}
-	}
-	if n.Announced {
-		signal := n.Signal.Called()
-		for _, w := range s.watchers[key] {
-			switch {
-			case w.id == "":
-				tell = append(tell, func() { w.wake(n.Signal) })
-			case signal.Calls(w.id) && w.id != n.To: // not besides an offer
-				tell = append(tell, func() { w.wake(signal) })
-			}
+	for _, c := range by(s.lock(key, now), now).Calls() {
+		if hear := s.callers[c.To]; hear != nil {
+			c.Key = key
+			tell = append(tell, func() { hear(c.Call) })
 		}
 	}
 	return tell
@@ -180,21 +142,21 @@ func (s *Store) renew(renewal driver.Renewal) (contended bool, err error) {
 }
 
 // Release implements [driver.Store].
-func (s *Store) Release(ctx context.Context, req driver.ReleaseRequest) (waiting driver.Waiters, err error) {
+func (s *Store) Release(ctx context.Context, req driver.ReleaseRequest) (found driver.Waiting, err error) {
 	fault := s.arrive(Request{Op: Release, Key: req.Key, Owner: req.Owner, TTL: req.TTL})
-	return travel[driver.Waiters]{
-		fault: fault, execute: func() (driver.Waiters, error) { return s.release(req) },
+	return travel[driver.Waiting]{
+		fault: fault, execute: func() (driver.Waiting, error) { return s.release(req) },
 	}.send(context.WithoutCancel(ctx)) // the deadline is for repeated tries, and here each try gets an answer
 }
 
-func (s *Store) release(req driver.ReleaseRequest) (waiting driver.Waiters, err error) {
+func (s *Store) release(req driver.ReleaseRequest) (found driver.Waiting, err error) {
 	s.change(req.Key, func(r *keystate.Record, now time.Time) (n keystate.Notices) {
-		waiting, n, err = r.Release(req, func(id string) bool { return s.offers[id] != nil }, now)
+		found, n, err = r.Release(req, func(id string) bool { return s.callers[id] != nil }, now)
 		s.notes.Note(req.Key, req.Owner, n, now)
 		err = s.notes.Explain(err, req.Key, req.Owner, false, now)
 		return n
 	})
-	return waiting, err
+	return found, err
 }
 
 // Stand implements [driver.Turns].
@@ -220,58 +182,27 @@ func (s *Store) Decline(ctx context.Context, key, waiter string) error {
 	return err
 }
 
-// Notify implements [driver.Turns].
-func (s *Store) Notify(id string, hear func(key, owner string)) (stop func()) {
-	return subscribe(s, s.attentive, id, hear)
-}
-
-// Offers implements [driver.Turns].
-func (s *Store) Offers(id string, ready func(bool), take func(driver.Offer)) (stop func()) {
-	stop = subscribe(s, s.offers, id, take)
-	ready(true)
-	return stop
-}
-
-func subscribe[F any](s *Store, to map[string]F, id string, f F) (stop func()) {
+// Calls implements [driver.Store].
+func (s *Store) Calls(id string, hear func(driver.Call)) (stop func()) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	to[id] = f
-	return func() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		delete(to, id)
-	}
-}
-
-// Watch implements [driver.Store].
-func (s *Store) Watch(id, key string, since time.Time, wake func(driver.Signal)) (stop func()) {
-	w := &watcher{id, wake}
-	s.mu.Lock()
-	s.watchers[key] = append(s.watchers[key], w)
-	l := s.locks[key]
-	missed := l == nil || l.Free() || l.freed.After(since)
+	s.callers[id] = hear
 	s.mu.Unlock()
-	if missed {
-		wake(driver.Signal{})
-	}
+	hear(driver.Call{Reached: true})
 	return func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		left := slices.DeleteFunc(s.watchers[key], func(other *watcher) bool { return other == w })
-		if s.watchers[key] = left; len(left) == 0 {
-			delete(s.watchers, key)
-		}
+		delete(s.callers, id)
 	}
 }
 
 // lock returns the state of a key. The caller holds s.mu.
-func (s *Store) lock(key string, now time.Time) *lock {
+func (s *Store) lock(key string, now time.Time) *keystate.Record {
 	l := s.locks[key]
 	if l == nil {
 		if len(s.locks) >= s.sweepAt {
 			s.sweep(now)
 		}
-		l = &lock{}
+		l = &keystate.Record{}
 		s.locks[key] = l
 	}
 	return l

@@ -64,8 +64,13 @@ func (s *Store) Renew(ctx context.Context, batch []driver.Renewal, done func(i i
 }
 
 // Release implements [driver.Store].
-func (s *Store) Release(ctx context.Context, ask driver.ReleaseRequest) (waiting driver.Waiters, err error) {
+func (s *Store) Release(ctx context.Context, ask driver.ReleaseRequest) (found driver.Waiting, err error) {
 	return s.lock().Release(ctx, ask)
+}
+
+// Calls implements [driver.Store].
+func (s *Store) Calls(id string, hear func(driver.Call)) (stop func()) {
+	return s.lock().Calls(id, hear)
 }
 
 // RoundTrip implements [driver.Turns]. Where the processes look for releases, a part of the
@@ -82,15 +87,8 @@ func (s *Store) Stand(ctx context.Context, ask driver.AcquireRequest) (driver.Re
 	return s.lock().Stand(ctx, ask)
 }
 
-// Notify implements [driver.Turns]. It reaches other processes where they listen ([Listen]).
-func (s *Store) Notify(id string, hear func(key, owner string)) (stop func()) {
-	return s.lock().Notify(id, hear)
-}
-
-// Offers implements [driver.Turns]. Without [Listen] the store makes no offers.
-func (s *Store) Offers(id string, ready func(bool), take func(driver.Offer)) (stop func()) {
-	return s.lock().Offers(id, ready, take)
-}
+// Serves implements [driver.Limited]: locks are offered where processes listen ([Listen]).
+func (s *Store) Serves(h driver.Hold) error { return s.lock().Serves(h) }
 
 // Space implements [driver.Turns]. It is the name of the table, without a schema: another store may have
 // the same table by its search_path.
@@ -104,9 +102,4 @@ func (s *Store) Look(ctx context.Context, key string) (driver.View, error) {
 // List goes through the locks with keys that begin with a text, for package fleet.
 func (s *Store) List(ctx context.Context, begin string, fits func(key string) bool) iter.Seq2[driver.View, error] {
 	return s.lock().List(ctx, begin, fits)
-}
-
-// Watch implements [driver.Store].
-func (s *Store) Watch(id, key string, since time.Time, wake func(driver.Signal)) (stop func()) {
-	return s.lock().Watch(id, key, since, wake)
 }

@@ -37,9 +37,6 @@ func TestWhatFailsInTheBackgroundIsLoggedOnceAMinute(t *testing.T) {
 		"the sweep of locks": {func(t *testing.T, s *pgstore.Store) {
 			_, _ = s.Acquire(t.Context(), driver.AcquireRequest{Key: "k", Owner: "o"}) // it begins with the first request
 		}, "rows of locks that no owner holds were not deleted"},
-		"looks for releases": {func(_ *testing.T, s *pgstore.Store) {
-			s.Watch("w1", "k", time.Now(), func(driver.Signal) {})
-		}, "looking for locks that were released has failed"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

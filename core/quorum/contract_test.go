@@ -38,7 +38,7 @@ func (s inStep) Acquire(ctx context.Context, ask driver.AcquireRequest) (driver.
 	}
 }
 
-func (s inStep) Release(ctx context.Context, ask driver.ReleaseRequest) (waiting driver.Waiters, err error) {
+func (s inStep) Release(ctx context.Context, ask driver.ReleaseRequest) (found driver.Waiting, err error) {
 	defer s.wait()
 	return s.Store.Release(ctx, ask)
 }

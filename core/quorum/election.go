@@ -134,6 +134,11 @@ func (s *Store) Acquire(ctx context.Context, ask driver.AcquireRequest) (driver.
 		return driver.Reply{}, errClosed
 	}
 	s.start()
+	if !s.pauses.wait(ctx, ask.Key) {
+		return leftUnsent(&ask)
+	}
+	late := ask.Late
+	ask.Late = func(rep driver.Reply, err error) { late(s.asked(&ask, rep, err)) }
 	e := &election{
 		store: s, ask: ask, course: course{pause: minSplit},
 		nodes: make([]part, len(s.nodes)), poke: make(chan struct{}, 1),
@@ -157,9 +162,16 @@ func (s *Store) Acquire(ctx context.Context, ask driver.AcquireRequest) (driver.
 			return driver.Reply{}, driver.ErrPending
 		}
 		if !e.again(ctx, v) {
-			return e.conclude(v)
+			rep, err := e.conclude(v)
+			return s.asked(&ask, rep, err)
 		}
 	}
+}
+
+// asked notes whether a locker waits. It stays so for a time after its caller has left.
+func (s *Store) asked(ask *driver.AcquireRequest, rep driver.Reply, err error) (driver.Reply, error) {
+	s.waits.Asked(ask, rep, err, true)
+	return rep, err
 }
 
 // Serves implements [driver.Limited]: a quorum keeps exclusive locks only, with leases of

@@ -144,10 +144,10 @@ func TestOneReleaseWakesOnceOrTwice(t *testing.T) {
 		s := storeOn(t, nodes)
 		var got []string
 		var mu sync.Mutex
-		stop := s.Watch("w1", "k", time.Now(), func(sig driver.Signal) {
+		stop := s.watch("k", time.Now(), func(list driver.Waiters) {
 			mu.Lock()
 			defer mu.Unlock()
-			got = append(got, string(sig.Next))
+			got = append(got, string(list))
 		})
 		heard := func() []string {
 			mu.Lock()

@@ -17,6 +17,7 @@ import (
 	"github.com/interlock-go/interlock/core/internal/logs"
 	"github.com/interlock-go/interlock/core/internal/rediswire"
 	"github.com/interlock-go/interlock/core/internal/timers"
+	"github.com/interlock-go/interlock/core/internal/waits"
 )
 
 const (
@@ -47,6 +48,8 @@ type Store struct {
 	timeout   time.Duration // of a node; zero: by the lease
 	epoch     time.Time     // the origin for the nodes' clocks
 
+	waits    *waits.Waits // the keys that lockers of this process wait for
+	pauses   pauses
 	ballots  ballots
 	gone     releasedOwners
 	suspects atomic.Int32  // nodes that do not seem to answer
@@ -145,6 +148,9 @@ func newStore(names []string, set *settings) *Store {
 		stir: make(chan struct{}, 1), shut: make(chan struct{}),
 	}
 	s.ballots.kept = set.maxTTL
+	s.waits = waits.New(func(_, key string, since time.Time, told waits.Told) (stop func()) {
+		return s.watch(key, since, func(list driver.Waiters) { told(list, 0) })
+	})
 	s.sweeps.Clock, s.sweeps.Serve = &s.clock, s.sweep
 	s.sweeps.Go = func(run func()) { s.spawn(run) }
 	for i, name := range names {

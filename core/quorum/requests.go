@@ -9,6 +9,7 @@ import (
 
 	"github.com/interlock-go/interlock/core/driver"
 	"github.com/interlock-go/interlock/core/internal/rediswire"
+	"github.com/interlock-go/interlock/core/internal/waits"
 )
 
 // Renew implements [driver.Store]. A lease is extended when a majority of the nodes has
@@ -151,7 +152,8 @@ func (c *tallies) abort(n int, done func(int, bool, error)) {
 // majority. If a majority did not hold the lock for the owner, it returns
 // [driver.ErrNotOwner]. In the background the store repeats the request to nodes that do
 // not answer, until they do.
-func (s *Store) Release(_ context.Context, ask driver.ReleaseRequest) (waiting driver.Waiters, err error) {
+func (s *Store) Release(_ context.Context, ask driver.ReleaseRequest) (found driver.Waiting, err error) {
+	sent := time.Now()
 	s.gone.add(ask.Owner)
 	if ask.Deadline.IsZero() {
 		ask.Deadline = time.Now().Add(s.budget(ask.TTL))
@@ -182,7 +184,14 @@ func (s *Store) Release(_ context.Context, ask driver.ReleaseRequest) (waiting d
 		r.overdue()
 		<-r.decided
 	}
-	return r.list(), r.err
+	found, err = r.list().Found(ask.Waiter), r.err
+	if err == nil && found.Others > 0 && ask.Waiter == "" {
+		s.pauses.after(ask.Key, time.Since(sent))
+	}
+	if err == nil && ask.Waiter != "" {
+		s.waits.Waits(ask.Waiter.ID(), ask.Key, sent, sent.Add(ask.TTL+waits.Spare))
+	}
+	return found, err
 }
 
 var errOpen = errors.New("no answer yet")

@@ -376,13 +376,13 @@ func TestALaggingReleaseIsNotTakenForAHolder(t *testing.T) {
 		for i := 1; i < 5; i++ {
 			nodes[i].set(func(f *fakeNode) { f.latency = 3 * time.Millisecond })
 		}
-		woken := make(chan driver.Signal, 9)
-		stop := waiter.Watch("w1", "k", time.Now(), func(sig driver.Signal) { woken <- sig })
+		woken := make(chan driver.Waiters, 9)
+		stop := waiter.watch("k", time.Now(), func(list driver.Waiters) { woken <- list })
 		defer stop()
 		go free(t, holder, "x", rep.Token)
 		// Node 0 says so first; the others still are held when they are asked.
-		if sig := <-woken; sig.Next != "w-a" {
-			t.Errorf("signal %+v", sig)
+		if list := <-woken; list != "w-a" {
+			t.Errorf("list %q", list)
 		}
 		for _, f := range nodes {
 			f.set(func(f *fakeNode) { f.latency = 10 * time.Microsecond })

@@ -25,7 +25,7 @@ const (
 // reached some nodes before the release.
 type watch struct {
 	store *Store
-	wake  func(driver.Signal)
+	wake  func(list driver.Waiters)
 
 	mu      sync.Mutex
 	stopped bool
@@ -45,9 +45,14 @@ type announcement struct {
 	count int
 }
 
-// Watch implements [driver.Store]. It listens on all nodes: wake is called when a majority
-// has announced a release, and before that if only fewer have after a millisecond.
-func (s *Store) Watch(_, key string, since time.Time, wake func(driver.Signal)) (stop func()) {
+// Calls implements [driver.Store].
+func (s *Store) Calls(id string, hear func(driver.Call)) (stop func()) {
+	return s.waits.Calls(id, hear)
+}
+
+// watch listens on all nodes: wake is called when a majority has announced a release of a key, and before
+// that if only fewer have after a millisecond. An empty list says that no node is sure.
+func (s *Store) watch(key string, since time.Time, wake func(list driver.Waiters)) (stop func()) {
 	w := &watch{store: s, wake: wake, pause: minLook}
 	stops := make([]func(), len(s.nodes))
 	for i, n := range s.nodes {
@@ -117,10 +122,10 @@ func (w *watch) told(owner string, list driver.Waiters) {
 	if news && w.latest == at {
 		w.few.Stop()
 	}
-	signal := driver.Signal{Next: a.list}
+	announced := a.list
 	w.mu.Unlock()
 	if news {
-		w.wake(signal)
+		w.wake(announced)
 	}
 }
 
@@ -129,10 +134,10 @@ func (w *watch) hasFew() {
 	w.mu.Lock()
 	a := &w.heard[w.latest]
 	few := !w.stopped && a.count < w.store.majority
-	signal := driver.Signal{Next: a.list}
+	announced := a.list
 	w.mu.Unlock()
 	if few {
-		w.wake(signal)
+		w.wake(announced)
 	}
 }
 
@@ -160,6 +165,6 @@ func (w *watch) look() {
 	w.armed = false
 	w.mu.Unlock()
 	if !stopped {
-		w.wake(driver.Signal{})
+		w.wake("")
 	}
 }

@@ -154,9 +154,9 @@ func TestCommandsOfAHandOver(t *testing.T) {
 			t.Fatalf("a held lock: %+v", refused)
 		}
 		began := time.Now()
-		waiting, err := s.Release(ctx, driver.ReleaseRequest{Key: key, Owner: "a:1", Token: rep.Token, TTL: w.Holds()})
-		if err != nil || waiting != driver.List(waiter) {
-			t.Fatalf("waiting %q, %v", waiting, err)
+		found, err := s.Release(ctx, driver.ReleaseRequest{Key: key, Owner: "a:1", Token: rep.Token, TTL: w.Holds()})
+		if err != nil || found.Others != 1 {
+			t.Fatalf("the release finds %+v, %v; want one other locker", found, err)
 		}
 		if granted := acquire("b:2", waiter); !granted.Granted || granted.Token <= rep.Token {
 			t.Fatalf("a lock that is kept: %+v", granted)
@@ -183,8 +183,8 @@ func TestCommandsOfAnOffer(t *testing.T) {
 	w := alone(t)
 	s := w.store()
 	const id = "0123456789abcdef0123456789abcdef"
-	offers, reached := make(chan driver.Offer, 100), new(atomic.Bool)
-	defer s.Offers(id, reached.Store, func(o driver.Offer) { offers <- o })()
+	offers, reached := make(chan driver.Call, 100), new(atomic.Bool)
+	defer s.Calls(id, takes(offers, reached))()
 	w.soon("the store reaches the locker", func(context.Context) bool { return reached.Load() })
 	waiter := driver.NewWaiter(id, driver.Exclusive, time.Second).TakingOffers()
 	round := 0

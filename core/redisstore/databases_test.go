@@ -36,14 +36,14 @@ func TestDatabasesOfOneServerDoNotHearEachOther(t *testing.T) {
 		{
 			channel: w.prefix + ":wanted:", locker: "three",
 			watch: func(s *redisstore.Store, told func()) func() {
-				return s.Watch("three", "k", time.Now(), func(driver.Signal) { told() })
+				return s.Calls("three", func(driver.Call) { told() })
 			},
 			announce: func(s *redisstore.Store, by string) { w.passTo(s, "k", by, driver.Exclusive) },
 		},
 		{
 			channel: w.prefix + ":wanted:", locker: "permits",
 			watch: func(s *redisstore.Store, told func()) func() {
-				return s.Watch("permits", "p", time.Now(), func(driver.Signal) { told() })
+				return s.Calls("permits", func(driver.Call) { told() })
 			},
 			announce: func(s *redisstore.Store, by string) {
 				if by == "three" {

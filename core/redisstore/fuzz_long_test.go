@@ -205,8 +205,8 @@ func FuzzMessages(f *testing.F) {
 			t.Fatal(err)
 		}
 		over := make(chan struct{}, 1)
-		stop := store.Watch("w1", "k", time.Now(), func(s driver.Signal) {
-			if s.Next == "over" {
+		stop := store.Calls("w1", func(c driver.Call) {
+			if c.Key == "over" {
 				select {
 				case over <- struct{}{}:
 				default:

@@ -219,7 +219,7 @@ func (w *world) live(steps []step, around func(st step) error) {
 func (w *world) listen(s *redisstore.Store, key, id string) {
 	w.t.Helper()
 	for what, begin := range map[string]func(wake func()) (stop func()){
-		"the release of a lock": func(wake func()) func() { return s.Watch("w1", key, time.Now(), func(driver.Signal) { wake() }) },
+		"the release of a lock": func(wake func()) func() { return s.Calls("w1", func(driver.Call) { wake() }) },
 		"the end of a claim":    func(wake func()) func() { return s.Await(id, time.Now(), wake) },
 	} {
 		heard := make(chan error, 100)

@@ -167,7 +167,7 @@ func (s *Store) Forget(ctx context.Context, id string) error {
 
 // Await implements [record.Store].
 func (s *Store) Await(id string, since time.Time, wake func()) (stop func()) {
-	return s.wire.Subscribe(s.wire.Completion(s.wire.Record(id)), since, func(driver.Signal) { wake() })
+	return s.wire.Subscribe(s.wire.Completion(s.wire.Record(id)), since, func(string) { wake() })
 }
 
 // Extend implements [record.Store]. As with locks, it renews leases on different

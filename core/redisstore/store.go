@@ -172,23 +172,13 @@ func (s *Store) Renew(ctx context.Context, batch []driver.Renewal, done func(i i
 }
 
 // Release implements [driver.Store].
-func (s *Store) Release(ctx context.Context, ask driver.ReleaseRequest) (waiting driver.Waiters, err error) {
+func (s *Store) Release(ctx context.Context, ask driver.ReleaseRequest) (found driver.Waiting, err error) {
 	return s.wire.Release(ctx, ask)
 }
 
-// Watch implements [driver.Store].
-func (s *Store) Watch(id, key string, since time.Time, wake func(driver.Signal)) (stop func()) {
-	return s.wire.Watch(id, key, since, wake)
-}
-
-// Notify implements [driver.Turns].
-func (s *Store) Notify(id string, hear func(key, owner string)) (stop func()) {
-	return s.wire.Notify(id, hear)
-}
-
-// Offers implements [driver.Turns].
-func (s *Store) Offers(id string, ready func(bool), take func(driver.Offer)) (stop func()) {
-	return s.wire.Offers(id, ready, take)
+// Calls implements [driver.Store].
+func (s *Store) Calls(id string, hear func(driver.Call)) (stop func()) {
+	return s.wire.Calls(id, hear)
 }
 
 // Space implements [driver.Turns]. It names the prefix and the database.

@@ -31,7 +31,13 @@ func TestTheStoreKeepsItsContractOnACluster(t *testing.T) {
 // withoutOffers is a store on a Cluster, which reaches no locker with an offer.
 type withoutOffers struct{ *redisstore.Store }
 
-func (withoutOffers) Offers(string, func(bool), func(driver.Offer)) (stop func()) { return nil }
+// Serves implements [driver.Limited].
+func (withoutOffers) Serves(h driver.Hold) error {
+	if h.Offered {
+		return driver.ErrConfig
+	}
+	return nil
+}
 
 func TestAFailoverOfACluster(t *testing.T) {
 	t.Parallel()

@@ -151,8 +151,8 @@ func TestALockThatIsNotKeptIsNotOffered(t *testing.T) {
 			w.user()
 			all, s := w.store(), w.store(restricted)
 			const id = "0123456789abcdef0123456789abcdef"
-			told, reached := make(chan driver.Offer, 10), new(atomic.Bool)
-			defer all.Offers(id, reached.Store, func(o driver.Offer) { told <- o })()
+			told, reached := make(chan driver.Call, 10), new(atomic.Bool)
+			defer all.Calls(id, takes(told, reached))()
 			w.soon("the store reaches the locker", func(context.Context) bool { return reached.Load() })
 			token := w.take(all, w.held("k", "a:1")).Token
 			waiter := driver.NewWaiter(id, driver.Exclusive, time.Second).TakingOffers()
@@ -215,4 +215,17 @@ func BenchmarkWanted(b *testing.B) {
 	slices.Sort(took)
 	b.ReportMetric(float64(took[len(took)/2].Microseconds()), "p50-µs")
 	b.ReportMetric(float64(took[len(took)*99/100].Microseconds()), "p99-µs")
+}
+
+// takes passes on the offers among the calls of a locker, and notes whether it is reached.
+func takes(offers chan<- driver.Call, reached *atomic.Bool) func(driver.Call) {
+	return func(c driver.Call) {
+		switch c.What {
+		case driver.Offered:
+			offers <- c
+		case driver.Unsure:
+			reached.Store(c.Reached)
+		case driver.Turn, driver.Wanted, driver.Displaced:
+		}
+	}
 }

@@ -145,7 +145,10 @@ func TestTheBackgroundGivesUpConnectionsOfBeforeAFailover(t *testing.T) {
 			t.Parallel()
 			db, dsn := tables(t)
 			s := newStore(t, open(t, dsn))
-			stop := s.Watch("w1", "k", time.Now(), func(driver.Signal) {})
+			for _, owner := range []string{"o", "waits"} {
+				takeAs(t, s, driver.AcquireRequest{Key: "k", Owner: owner, Waiter: "w1"})
+			}
+			stop := s.Calls("w1", func(driver.Call) {})
 			defer stop()
 			eventually(t, "looks use another connection", func() bool {
 				return read[int](t, db, "SELECT count(*) FROM pg_stat_activity WHERE application_name = current_schema") < formerly

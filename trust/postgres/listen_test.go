@@ -82,12 +82,12 @@ func listensFor(t *testing.T, dsn, name string, with pgstore.Option) {
 	t.Helper()
 	db := connect(t, dsn)
 	here, there := newStore(t, db, with), newStore(t, connect(t, dsn), with)
-	released, done := make(chan driver.Signal, 100), make(chan struct{}, 100)
-	watch := func() func() {
-		return here.Watch("w1", "k", time.Now(), func(s driver.Signal) { released <- s })
-	}
-	stop := watch()
-	defer func() { stop() }()
+	released, done := make(chan driver.Call, 100), make(chan struct{}, 100)
+	defer here.Calls("w1", func(c driver.Call) {
+		if c.What == driver.Turn {
+			released <- c
+		}
+	})()
 	defer here.Await("id", time.Now(), func() { done <- struct{}{} })()
 	<-done // by Await itself
 
@@ -129,14 +129,10 @@ func listensFor(t *testing.T, dsn, name string, with pgstore.Option) {
 
 		take(t, there, "k", "o")
 		takeAs(t, here, driver.AcquireRequest{Key: "k", Owner: "waits", Waiter: "w1"})
-		stop()
-		stop = watch()
 		if err := free(t, there, "k", "o"); err != nil {
 			t.Fatal(err)
 		}
-		for next := driver.Waiters(""); next != "w1"; { // a look after the reconnect has no list
-			next = receive(t, "the release is heard", released).Next
-		}
+		receive(t, "the release is heard", released)
 		execute(t, db, "SELECT pg_terminate_backend(pid)"+sessions, name)
 		eventually(t, "there is another connection", func() bool {
 			now := listeners()
@@ -182,6 +178,9 @@ func TestADeafListenerIsNoticed(t *testing.T) {
 	db, _ := tables(t)
 	var log logtest.Log
 	s := newStore(t, db, pgstore.Listen(deaf{}), pgstore.Logger(log.Logger()))
-	defer s.Watch("w1", "k", time.Now(), func(driver.Signal) {})()
+	defer s.Calls("w1", func(driver.Call) {})()
+	for _, owner := range []string{"o", "waits"} {
+		takeAs(t, s, driver.AcquireRequest{Key: "k", Owner: owner, Waiter: "w1"})
+	}
 	eventually(t, "the log says that nothing is heard", func() bool { return log.Count("announcements are not heard") == 1 })
 }

@@ -286,7 +286,7 @@ func TestAClosedStoreSaysSo(t *testing.T) {
 	if rep := take(t, s, "k", "o"); !rep.Granted {
 		t.Fatalf("%+v", rep)
 	}
-	defer s.Watch("w1", "k", time.Now(), func(driver.Signal) {})()
+	defer s.Calls("w1", func(driver.Call) {})()
 	var all sync.WaitGroup
 	for i := range 100 { // under way when the store closes
 		all.Go(func() {
@@ -313,7 +313,7 @@ func TestAClosedStoreSaysSo(t *testing.T) {
 			t.Errorf("Renew: %v", err)
 		}
 	})
-	s.Watch("w1", "k", time.Now(), func(driver.Signal) {})()
+	s.Calls("w1", func(driver.Call) {})()
 	if err := db.PingContext(t.Context()); err != nil {
 		t.Errorf("the pool was closed, too: %v", err)
 	}

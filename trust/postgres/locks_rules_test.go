@@ -182,11 +182,11 @@ func renews(req driver.Renewal) call {
 
 func releases(req driver.ReleaseRequest) call {
 	return call{fmt.Sprintf("releases %+v", req), func(ctx context.Context, s *pgstore.Store) verdict {
-		waiting, err := s.Release(ctx, req)
-		return answer(driver.Reply{Note: string(waiting)}, false, err)
+		found, err := s.Release(ctx, req)
+		return answer(driver.Reply{Note: fmt.Sprint(found)}, false, err)
 	}, func(r *keystate.Record, now time.Time) (verdict, keystate.Notices, error) {
-		waiting, n, err := r.Release(req, func(string) bool { return false }, now)
-		return answer(driver.Reply{Note: string(waiting)}, false, nil), n, err
+		found, n, err := r.Release(req, func(string) bool { return false }, now)
+		return answer(driver.Reply{Note: fmt.Sprint(found)}, false, nil), n, err
 	}, req.Owner, false}
 }
 

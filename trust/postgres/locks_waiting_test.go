@@ -169,15 +169,16 @@ func TestTheLockOfAKilledHolderIsFoundFree(t *testing.T) {
 		lease *= 2
 		return !takeAs(t, s, driver.AcquireRequest{Key: key, Owner: "o", Waiter: "w"}).Granted
 	})
-	woken := make(chan driver.Signal, 100)
-	defer s.Watch("w1", key, time.Now(), func(signal driver.Signal) { woken <- signal })()
-	if signal := receive(t, "the waiting are told", woken); signal.Next != "w" {
-		t.Errorf("%+v; want the list", signal)
+	woken := make(chan driver.Call, 100)
+	defer s.Calls("w", func(c driver.Call) { woken <- c })()
+	if c := receive(t, "the waiting are told", woken); c.What == driver.Turn && c.In != 0 {
+		t.Errorf("%+v; want its turn, at once", c)
 	}
 	// They are notified once: the store has looked again when another lease has ended.
 	takeAs(t, s, driver.AcquireRequest{Key: "later", Owner: "killed", TTL: limits.Lapses()})
-	later := make(chan driver.Signal, 100)
-	defer s.Watch("w1", "later", time.Now(), func(signal driver.Signal) { later <- signal })()
+	later := make(chan driver.Call, 100)
+	takeAs(t, s, driver.AcquireRequest{Key: "later", Owner: "o", Waiter: "w2"})
+	defer s.Calls("w2", func(c driver.Call) { later <- c })()
 	receive(t, "the end of the later lease is told", later)
 	if n := len(woken); n != 0 {
 		t.Errorf("they were told %d times more", n)

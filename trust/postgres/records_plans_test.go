@@ -153,7 +153,8 @@ func TestPlacesLooksAndListsReadLocksByTheirKeys(t *testing.T) {
 		}
 	}
 	woken := make(chan struct{}, 1)
-	stop := s.Watch("", "k1", time.Now(), func(driver.Signal) {
+	takeAs(t, s, driver.AcquireRequest{Key: "k1", Owner: "p", Waiter: "w1"})
+	stop := s.Calls("w1", func(driver.Call) {
 		select {
 		case woken <- struct{}{}:
 		default:

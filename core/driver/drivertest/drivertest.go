@@ -10,9 +10,8 @@
 // the parts with many goroutines, ended contexts or batches are Go code.
 //
 // A scenario that needs an optional interface of package driver, or a [driver.Hold] that a store may
-// refuse ([driver.Limited]), is skipped for a store that lacks it. So are scenarios of hints and
-// offers for a store that returns nil from Notify or Offers ([driver.Turns]). A store that implements
-// an interface and cannot serve it, as offers on a Redis Cluster, is tested behind a struct without it.
+// refuse ([driver.Limited]), is skipped for a store that lacks it. A store that cannot serve something in some
+// setting, as offers on a Redis Cluster, is tested behind a struct that says so.
 //
 // It uses leases of a second or less and real time, so it takes some seconds. It
 // shows that a store answers as the lock expects. It cannot show what happens
@@ -131,36 +130,20 @@ var needs = map[string]func(driver.Store) bool{
 	"places": serves(driver.Hold{Kind: driver.Shared, TTL: lease}, driver.Hold{Kind: driver.Permit, TTL: lease}),
 	"lines":  serves(driver.Hold{TTL: lease, Line: driver.Newest}, driver.Hold{TTL: lease, Line: driver.OneWaiter}),
 	"moves":  serves(driver.Hold{TTL: lease, Moves: true}),
-	"hints": func(store driver.Store) bool {
-		turns, ok := store.(driver.Turns)
-		return ok && stopped(turns.Notify("drivertest", func(string, string) {}))
-	},
 	"times": func(store driver.Store) bool { // as tokens
 		rep, err := store.Acquire(context.Background(), driver.AcquireRequest{Key: "drivertest", Owner: "drivertest:1", TTL: time.Millisecond})
 		return err == nil && rep.Token < 1<<52
 	},
-	"offers": func(store driver.Store) bool {
-		turns, ok := store.(driver.Turns)
-		return ok && stopped(turns.Offers("drivertest", func(bool) {}, func(driver.Offer) {}))
-	},
+	"offers": serves(driver.Hold{TTL: lease, Offered: true}),
 }
 
 func is[I any](store driver.Store) bool { _, ok := store.(I); return ok }
-
-// stopped calls a function stop of a store. It reports false if the store begins none.
-func stopped(stop func()) bool {
-	if stop == nil {
-		return false
-	}
-	stop()
-	return true
-}
 
 func serves(all ...driver.Hold) func(driver.Store) bool {
 	return func(store driver.Store) bool {
 		limited, ok := store.(driver.Limited)
 		return !slices.ContainsFunc(all, func(h driver.Hold) bool {
-			return (h.Line != driver.InTurn || h.Moves) && !is[driver.Turns](store) || ok && limited.Serves(h) != nil
+			return (h.Line != driver.InTurn || h.Moves || h.Offered) && !is[driver.Turns](store) || ok && limited.Serves(h) != nil
 		})
 	}
 }

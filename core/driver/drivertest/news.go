@@ -29,115 +29,97 @@ func (s *stage) contend(key, id string, waiter driver.Waiter) (owner string, err
 	return owner, err
 }
 
-// follow gives an actor a channel for the news that begin sends until stop is called.
-func (s *stage) follow(actor string, begin func(news chan any) (stop func())) (news chan any) {
-	news = make(chan any, 1000)
-	s.news[actor], s.stops[actor] = news, begin(news)
-	return news
+// subscribe has the store call the locker of an actor.
+func (s *stage) subscribe(actor string) {
+	news := map[driver.News]chan driver.Call{}
+	for what := driver.Unsure; what <= driver.Displaced; what++ {
+		news[what] = make(chan driver.Call, 1000)
+	}
+	s.news[actor] = news
+	s.stops[actor] = s.store.Calls(s.id(actor), func(c driver.Call) { news[c.What] <- c })
 }
 
-// next waits for news until an instant.
-func next(news <-chan any, end time.Time) (one any, err error) {
+// next waits for a call until an instant.
+func next[T any](news <-chan T, end time.Time) (c T, err error) {
 	most := time.Until(end)
 	select {
-	case one = <-news:
-		return one, nil
+	case c = <-news:
+		return c, nil
 	case <-time.After(most):
-		return nil, fmt.Errorf("no news came within %v", most)
+		return c, fmt.Errorf("no call came within %v", most)
 	}
 }
 
-// probe is a locker that waits in line after the locker of a watch that begins.
-const probe = "probe"
-
-// watches begins a watch of a locker, and waits until it reports releases of the key: a store may need
-// some time to begin. A late watch asks for all releases since the noted time.
-func (s *stage) watches(p *step) error {
-	key, late, id := s.key(p.key), p.asks.has("late"), s.id(p.asks.get("as").value)
-	since := map[bool]time.Time{true: s.noted, false: time.Now()}[late]
-	s.lockers[p.actor] = id
-	news := s.follow(p.actor, func(news chan any) func() {
-		return s.store.Watch(id, key, since, func(signal driver.Signal) { news <- signal })
-	})
-	if late {
+// listens has the store call the locker of an actor, and waits until the store reaches the locker, unless the
+// locker listens late.
+func (s *stage) listens(p *step) error {
+	if s.subscribe(p.actor); p.asks.has("late") {
 		return nil
 	}
+	key, id, turns := s.key("first of "+p.actor), s.id(p.actor), s.news[p.actor][driver.Turn]
 	return s.until(func() error {
 		owner, err := s.contend(key, s.prefix+"prober", driver.Waiter(id))
-		if err != nil {
-			return err
+		if err == nil {
+			_, err = s.store.Release(s.Context(), driver.ReleaseRequest{Key: key, Owner: owner, TTL: lease, Deadline: soon()})
 		}
-		if err = s.must(false, key, s.owner("others"), probe); err != nil {
-			return err
+		for end := time.Now().Add(200 * time.Millisecond); err == nil; {
+			var c driver.Call
+			if c, err = next(turns, end); err == nil && c.Key == key {
+				return nil
+			}
 		}
-		_, err = s.store.Release(s.Context(), driver.ReleaseRequest{Key: key, Owner: owner, TTL: lease, Deadline: soon()})
-		for one, end := any(nil), time.Now().Add(200*time.Millisecond); err == nil && !probes(one, id); {
-			one, err = next(news, end)
-		}
-		return err
+		return fmt.Errorf("the store does not reach the locker: %w", err)
 	})
 }
 
-// hears waits for a signal with a list that begins as expected: a store that calls lockers by name names
-// these, and another store all. Empty signals of a store that is not sure, signals to other
-// lockers, and late signals of the probe, do not count.
+// hears waits for the call of a locker's turn, or for any call. A store may call a locker only when its turn has
+// come.
 func (s *stage) hears(p *step) error {
-	news, want := s.news[p.actor], driver.Signal{Next: s.list(p.wants.get("list")), Now: p.wants.get("now").n}
-	for !p.wants.has("nothing") || len(news) > 0 || news == nil {
-		one, err := next(news, s.end())
-		got, _ := one.(driver.Signal)
-		switch {
-		case err != nil || p.wants.has("anything") || got.Now == want.Now && begins(got.Next, want.Next, s.lockers[p.actor]):
-			return err
-		case got.Called().Calls(s.lockers[p.actor]) && got.Next != "" && !probes(got, s.lockers[p.actor]):
-			return fmt.Errorf("the watch reports list=%s now=%d", got.Next, got.Now)
+	key, news := s.key(p.key), s.news[p.actor][driver.Turn]
+	if p.wants.has("anything") {
+		select {
+		case <-news:
+		case <-s.news[p.actor][driver.Unsure]:
+		case <-time.After(time.Until(s.end())):
+			return errors.New("no call came")
 		}
+		return nil
+	}
+	for !p.wants.has("nothing") || len(news) > 0 {
+		c, err := next(news, s.end())
+		switch {
+		case err != nil:
+			return err
+		case c.Key != key:
+			continue // of the probe
+		case p.wants.has("nothing"), p.wants.has("others") && !c.Others, p.wants.has("alone") && c.Others:
+			return fmt.Errorf("the call is in=%v others=%v", c.In, c.Others)
+		}
+		for _, w := range p.wants {
+			if w.name == "in" && err == nil {
+				err = compare(w, c.In, w.d)
+			}
+		}
+		return err
 	}
 	return nil
 }
 
-// begins reports whether a list, as a store sends it to a locker, begins with another list, which must not be empty.
-func begins(list, with driver.Waiters, id string) bool {
-	return with != "" && strings.HasPrefix(string(list)+",", string(with)+",") || with != "" && strings.HasPrefix(string(list)+",", string(with.For(id))+",")
-}
-
-// probes reports whether news are the signal of a probe to the locker with the id.
-func probes(news any, id string) bool {
-	signal, _ := news.(driver.Signal)
-	return begins(signal.Next, driver.List(driver.Waiter(id), probe), id)
-}
-
-// hint is the news that something happened to the lock of a key, for the locker of an owner.
+// hint is what a call tells that something happened to the lock of a key, for the locker of an owner.
 type hint struct{ key, owner string }
-
-// listens subscribes the locker of an actor to hints about its locks, and waits until the store
-// reaches the locker.
-func (s *stage) listens(p *step) error {
-	news := s.follow(p.actor, func(news chan any) func() {
-		return s.store.(driver.Turns).Notify(s.id(p.actor), func(key, owner string) { news <- hint{key, owner} })
-	})
-	key := s.key("first of " + p.actor)
-	if _, err := s.contend(key, s.id(p.actor), "w1"); err != nil {
-		return err
-	}
-	return s.until(func() error {
-		for len(news) > 0 {
-			if one := <-news; one != (hint{}) { // an empty hint only says that hints may be lost
-				return nil
-			}
-		}
-		return errors.Join(errors.New("the store does not reach the locker"), s.must(false, key, s.owner("other"), "w1"))
-	})
-}
 
 // learns compares all hints until now with the expected ones. The servers of a store may send them in
 // another order.
 func (s *stage) learns(p *step) error {
-	news, want, listens := s.news[p.actor], []hint{}, s.stops[p.actor] != nil
+	want, listens := []hint{}, s.stops[p.actor] != nil
 	for owner := range strings.SplitSeq(p.wants.get("owners").value, ",") {
 		if owner != "" {
 			want = append(want, hint{s.key(p.key), s.owner(owner)})
 		}
+	}
+	displaced := 0
+	if p.wants.has("displaced") {
+		displaced = 1
 	}
 	if listens { // a hint about one more lock comes after all others
 		key := s.key(fmt.Sprint("last of ", p.actor, s.asides))
@@ -147,30 +129,36 @@ func (s *stage) learns(p *step) error {
 		}
 		want = append(want, hint{key, owner})
 	}
-	for len(want) > 0 || len(news) > 0 && !listens || news == nil {
-		one, err := next(news, s.end())
-		got, _ := one.(hint)
-		i := slices.Index(want, got)
+	news := s.news[p.actor][driver.Wanted]
+	for len(want) > 0 || len(news) > 0 && !listens {
+		c, err := next(news, s.end())
+		got := hint{c.Key, c.Owner}
+		i := slices.IndexFunc(want, func(h hint) bool { return h.owner == got.owner && (h.key == got.key || got.key == "") })
 		switch {
 		case err != nil:
 			return fmt.Errorf("%w; expected is %q", err, want)
 		case i >= 0:
 			want = slices.Delete(want, i, i+1)
-		case got.key != "" && got.key != s.key("first of "+p.actor):
+		default:
 			return fmt.Errorf("the locker learns %q; expected is %q", got, want)
 		}
+	}
+	for range displaced {
+		if c, err := next(s.news[p.actor][driver.Displaced], s.end()); err != nil || c.Key != "" && c.Key != s.key(p.key) {
+			return fmt.Errorf("the locker learns of a newer caller: %+v, %w", c, err)
+		}
+	}
+	if n := len(s.news[p.actor][driver.Displaced]); n > 0 {
+		return fmt.Errorf("the locker learns %d times more of a newer caller", n)
 	}
 	return nil
 }
 
-// takes subscribes the locker of an actor to offers, and waits until the store reaches the locker.
+// takes has the store call the locker of an actor, and waits until the locker may say that it takes offers.
 func (s *stage) takes(p *step) error {
-	ready := make(chan any, 100)
-	s.follow(p.actor, func(news chan any) func() {
-		return s.store.(driver.Turns).Offers(s.id(p.actor), func(is bool) { ready <- is }, func(o driver.Offer) { news <- o })
-	})
+	s.subscribe(p.actor)
 	for {
-		if is, err := next(ready, s.end()); is == true || err != nil {
+		if c, err := next(s.news[p.actor][driver.Unsure], s.end()); c.Reached || err != nil {
 			return err
 		}
 	}
@@ -178,14 +166,14 @@ func (s *stage) takes(p *step) error {
 
 // gets waits for the offer of a key. Its owner is the actor with ":offer" after the name.
 func (s *stage) gets(p *step) error {
-	one, err := next(s.news[p.actor], s.end())
+	c, err := next(s.news[p.actor][driver.Offered], s.end())
 	if err != nil {
 		return err
 	}
-	if o, _ := one.(driver.Offer); o.Key != s.key(p.key) || o.Contended != p.wants.has("contended") {
-		return fmt.Errorf("the offer is %+v", o)
+	if c.Key != s.key(p.key) || c.Others != p.wants.has("contended") {
+		return fmt.Errorf("the offer is %+v", c)
 	}
-	rep := driver.Reply{Token: one.(driver.Offer).Token}
+	rep := driver.Reply{Token: c.Token}
 	s.offered[p.actor], s.answers[p.key+" "+p.actor+":offer"] = rep.Token, rep
 	return s.compares(p, rep)
 }
@@ -195,8 +183,10 @@ func (s *stage) halts(p *step) error {
 	s.stops[p.actor]()
 	s.stops[p.actor]()
 	delete(s.stops, p.actor)
-	for len(s.news[p.actor]) > 0 {
-		<-s.news[p.actor]
+	for _, news := range s.news[p.actor] {
+		for len(news) > 0 {
+			<-news
+		}
 	}
 	return nil
 }

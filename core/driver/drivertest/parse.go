@@ -64,9 +64,9 @@ var (
 
 // values has the form of a word's operator and value. The other words have no value.
 var values = map[string]*regexp.Regexp{
-	"ttl": timed, "left": timed, "noted": timed, "revoked": regexp.MustCompile(`^(?:=[0-9]+m?s)?$`), "permit": number, "kind": number, "now": number, "times": number,
+	"ttl": timed, "left": timed, "noted": timed, "revoked": regexp.MustCompile(`^(?:=[0-9]+m?s)?$`), "permit": number, "kind": number, "times": number,
 	"token": counted, "number": counted, "order": counted, "offer": counted, "above": counted, "from": named,
-	"as": named, "holder": named, "waiting": named, "list": named, "owners": named,
+	"holder": named, "owners": named, "in": timed, "others": regexp.MustCompile(`^(?:=[0-9]+)?$`),
 	"wait": regexp.MustCompile(`^\+?(?:~[a-zA-Z])?$`),
 }
 

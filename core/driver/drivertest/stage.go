@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -25,19 +24,18 @@ type stage struct {
 	came    int64     // how many newest callers have asked
 	ends    time.Time // of the innermost within block; zero outside of such a block
 	noted   time.Time
-	answers map[string]driver.Reply // by key and actor: the last with a token or a number
-	highest map[string]int64        // by key: the highest token of any owner
-	offered map[string]int64        // by actor: the token of its last offer
-	news    map[string]chan any     // by actor: signals of its watch, hints about its locks, or offers
-	stops   map[string]func()       // by actor: ends the news
-	lockers map[string]string       // by actor: the id of the locker that its watch is for
+	answers map[string]driver.Reply                     // by key and actor: the last with a token or a number
+	highest map[string]int64                            // by key: the highest token of any owner
+	offered map[string]int64                            // by actor: the token of its last offer
+	news    map[string]map[driver.News]chan driver.Call // by actor: the calls to its locker
+	stops   map[string]func()                           // by actor: ends the calls
 }
 
 func newStage(t *testing.T, store driver.Store) *stage {
 	return &stage{
 		T: t, store: store, prefix: "drivertest/" + rand.Text() + "/",
 		answers: map[string]driver.Reply{}, highest: map[string]int64{}, offered: map[string]int64{},
-		news: map[string]chan any{}, stops: map[string]func(){}, lockers: map[string]string{},
+		news: map[string]map[driver.News]chan driver.Call{}, stops: map[string]func(){},
 	}
 }
 
@@ -144,13 +142,6 @@ func (s *stage) waiter(p *step) driver.Waiter {
 		return ""
 	}
 	return driver.Waiter(w.op + s.id(p.actor) + w.value)
-}
-
-var inList = regexp.MustCompile(`[^+,]+`)
-
-// list returns a list of names as the store has it.
-func (s *stage) list(w word) driver.Waiters {
-	return driver.Waiters(inList.ReplaceAllString(w.value, s.prefix+"$0"))
 }
 
 // value returns the value of a word as a number: an actor stands for its token or its number, and

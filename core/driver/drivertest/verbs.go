@@ -31,7 +31,7 @@ var verbs = map[string]*verb{
 		return s.renewed(p, cmp.Or(p.asks.get("ttl").d, lease))
 	}},
 	"checks":   {asks: "shared permit", wants: renewed, answers: true, run: func(s *stage, p *step) error { return s.renewed(p, 0) }},
-	"releases": {asks: "shared permit token remember revoked wait gone", wants: "waiting free lost revoked", run: (*stage).releases},
+	"releases": {asks: "shared permit token remember revoked wait gone", wants: "others free lost revoked", run: (*stage).releases},
 	"passes":   {asks: "on times", run: (*stage).passes},
 	"declines": {asks: "wait", run: func(s *stage, p *step) error {
 		return s.store.(driver.Turns).Decline(s.Context(), s.key(p.key), cmp.Or(s.waiter(p).ID(), s.id(p.actor)))
@@ -40,10 +40,9 @@ var verbs = map[string]*verb{
 	"withdraws": {keyless: true, run: func(s *stage, p *step) error {
 		return s.store.(driver.Registry).Withdraw(s.Context(), s.id(p.actor))
 	}},
-	"watches": {asks: "late as", run: (*stage).watches},
-	"hears":   {wants: "list now anything nothing", answers: true, run: (*stage).hears},
-	"listens": {keyless: true, run: (*stage).listens},
-	"learns":  {wants: "owners nothing", answers: true, run: (*stage).learns},
+	"hears":   {wants: "in others alone anything nothing", answers: true, run: (*stage).hears},
+	"listens": {keyless: true, asks: "late", run: (*stage).listens},
+	"learns":  {wants: "owners displaced nothing", answers: true, run: (*stage).learns},
 	"takes":   {keyless: true, asks: "offers", run: (*stage).takes},
 	"gets":    {wants: "contended token", answers: true, run: (*stage).gets},
 	"halts":   {keyless: true, run: (*stage).halts},
@@ -187,7 +186,7 @@ func (s *stage) releases(p *step) error {
 	if p.asks.has("gone") {
 		cancel()
 	}
-	waiting, err := s.store.Release(ctx, req)
+	found, err := s.store.Release(ctx, req)
 	fits := err == nil
 	switch {
 	case p.wants.has("lost"):
@@ -195,9 +194,9 @@ func (s *stage) releases(p *step) error {
 	case p.wants.has("revoked"):
 		fits = errors.Is(err, driver.ErrRevoked)
 	}
-	list := p.wants.get("waiting")
-	if !fits || waiting != "" && (err != nil || p.wants.has("free")) || list.name != "" && waiting != s.list(list) {
-		return fmt.Errorf("the answer is: waiting=%s, error %w", waiting, err)
+	others := p.wants.get("others")
+	if !fits || found.Others > 0 && (err != nil || p.wants.has("free")) || others.name != "" && found.Others != others.n {
+		return fmt.Errorf("the answer is: others=%d, error %w", found.Others, err)
 	}
 	return nil
 }

@@ -16,8 +16,7 @@ import (
 func TestTheRulesKeepTheContractOfAStore(t *testing.T) {
 	drivertest.RunInBubbles(t, func(*testing.T) driver.Store {
 		return &store{
-			records: map[string]*keystate.Record{}, watches: map[string]map[int]func(driver.Signal){},
-			hints: map[string]func(key, owner string){}, offers: map[string]func(driver.Offer){},
+			records: map[string]*keystate.Record{}, calls: map[string]func(driver.Call){},
 		}
 	})
 }
@@ -27,10 +26,7 @@ type store struct {
 	mu      sync.Mutex
 	records map[string]*keystate.Record
 	notes   keystate.Notes
-	watches map[string]map[int]func(driver.Signal)
-	hints   map[string]func(key, owner string)
-	offers  map[string]func(driver.Offer)
-	made    int // how many watches
+	calls   map[string]func(driver.Call)
 }
 
 // change carries a request out, and sends the notices.
@@ -40,22 +36,10 @@ func (s *store) change(key string, by func(r *keystate.Record, now time.Time) ke
 	if s.records[key] == nil {
 		s.records[key] = &keystate.Record{}
 	}
-	n := by(s.records[key], time.Now())
-	if take := s.offers[n.To]; take != nil {
-		n.Offer.Key = key
-		take(n.Offer)
-	}
-	if hear := s.hints[n.Displaced]; hear != nil {
-		hear(key, driver.Attentive(n.Displaced+":0"))
-	}
-	for _, owner := range n.Wanted {
-		if id, _ := driver.IsAttentive(owner); s.hints[id] != nil {
-			s.hints[id](key, owner)
-		}
-	}
-	for _, wake := range s.watches[key] {
-		if n.Announced {
-			wake(n.Signal)
+	for _, c := range by(s.records[key], time.Now()).Calls() {
+		if hear := s.calls[c.To]; hear != nil {
+			c.Key = key
+			hear(c.Call)
 		}
 	}
 }
@@ -98,14 +82,14 @@ func (s *store) Renew(_ context.Context, batch []driver.Renewal, done func(i int
 	}
 }
 
-func (s *store) Release(_ context.Context, req driver.ReleaseRequest) (waiting driver.Waiters, err error) {
+func (s *store) Release(_ context.Context, req driver.ReleaseRequest) (found driver.Waiting, err error) {
 	s.change(req.Key, func(r *keystate.Record, now time.Time) (n keystate.Notices) {
-		waiting, n, err = r.Release(req, func(id string) bool { return s.offers[id] != nil }, now)
+		found, n, err = r.Release(req, func(id string) bool { return s.calls[id] != nil }, now)
 		s.notes.Note(req.Key, req.Owner, n, now)
 		err = s.notes.Explain(err, req.Key, req.Owner, false, now)
 		return n
 	})
-	return waiting, err
+	return found, err
 }
 
 func (s *store) RoundTrip() time.Duration { return 0 }
@@ -115,39 +99,14 @@ func (s *store) Decline(_ context.Context, key, waiter string) error {
 	return nil
 }
 
-// Watch reports at once that the lock may be free: the store keeps no time of the last release.
-func (s *store) Watch(_, key string, _ time.Time, wake func(driver.Signal)) (stop func()) {
-	wake(driver.Signal{})
+func (s *store) Calls(id string, hear func(driver.Call)) (stop func()) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.watches[key] == nil {
-		s.watches[key] = map[int]func(driver.Signal){}
-	}
-	s.made++
-	id := s.made
-	s.watches[key][id] = wake
-	return s.stop(func() { delete(s.watches[key], id) })
-}
-
-func (s *store) Notify(id string, hear func(key, owner string)) (stop func()) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.hints[id] = hear
-	return s.stop(func() { delete(s.hints, id) })
-}
-
-func (s *store) Offers(id string, ready func(bool), take func(driver.Offer)) (stop func()) {
-	ready(true)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.offers[id] = take
-	return s.stop(func() { delete(s.offers, id) })
-}
-
-func (s *store) stop(ends func()) func() {
+	s.calls[id] = hear
+	s.mu.Unlock()
+	hear(driver.Call{Reached: true})
 	return func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		ends()
+		delete(s.calls, id)
 	}
 }

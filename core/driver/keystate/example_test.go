@@ -22,12 +22,15 @@ func ExampleRecord() {
 	ask("a")
 	fmt.Println(ask("b").Holder, ask("c").Holder)
 	_, notices, err := r.Release(driver.ReleaseRequest{Owner: "a:1"}, func(string) bool { return false }, now)
-	fmt.Println(notices.Signal.Next, err)
+	for _, c := range notices.Calls() {
+		fmt.Println(c.To, c.In, err)
+	}
 	fmt.Println(ask("c").TTL) // until its turn
 	fmt.Println(ask("b").Granted, r.Waiting())
 	// Output:
 	// a:1 a:1
-	// b~e,c~e <nil>
+	// b 0s <nil>
+	// c 20ms <nil>
 	// 20ms
 	// true c~e
 }

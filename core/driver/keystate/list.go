@@ -74,7 +74,7 @@ func (r *Record) again(w driver.Waiter, place bool) {
 }
 
 const (
-	// called is after how long a locker asks again that a release calls by name ([driver.Signal.Called]).
+	// called is after how long a locker asks again that a release calls by name.
 	called = 10 * time.Second
 	// uncalled is the same for the other lockers, at least: if all lockers that a release
 	// has called are dead, no message wakes the others. The time grows with the length of the list, so that a list costs 115 requests a

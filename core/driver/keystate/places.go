@@ -98,7 +98,7 @@ func (r *Record) leave(req driver.ReleaseRequest, now time.Time) (n Notices, err
 // stands, a locker that was called before and has not come counts as gone. So does a
 // locker that wanted the lock, once its barrier has ended. Both lose their places in the
 // list.
-func (r *Record) invite(free int, now time.Time) driver.Signal {
+func (r *Record) invite(free int, now time.Time) Signal {
 	stands, over := now.Before(r.barrier), !r.barrier.IsZero() && !now.Before(r.barrier)
 	var stays, called []waiting
 	n, rest := 0, r.waiting
@@ -122,7 +122,7 @@ func (r *Record) invite(free int, now time.Time) driver.Signal {
 			stays = append(stays, w)
 		}
 	}
-	signal := driver.Signal{Now: len(called)}
+	signal := Signal{Now: len(called)}
 	if signal.Now > 0 {
 		signal.Next = names(append(called, rest...))
 	}

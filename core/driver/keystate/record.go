@@ -48,13 +48,13 @@ type Record struct {
 type Notices struct {
 	// Freed says that the lock, or a place, became free.
 	Freed bool
-	// Announced says that Signal is for all that watch the key.
+	// Announced says that lockers are called: those of the Signal.
 	Announced bool
-	Signal    driver.Signal
-	// To is the id of the locker that is offered the lock ([driver.Offer]); empty for none. The
+	Signal    Signal
+	// To is the id of the locker that is offered the lock ([driver.Offered]); empty for none. The
 	// offer goes before the signal.
 	To    string
-	Offer driver.Offer
+	Offer Offer
 	// Wanted names the attentive owners that learn that a locker waits ([driver.Turns]).
 	Wanted []string
 	// Displaced is the id of the locker before which the newest caller goes ([driver.Turns]);
@@ -118,7 +118,7 @@ func (r *Record) Holder() (owner string, token int64, ok bool) {
 	}
 }
 
-// Waiting returns the list of waiting lockers as [driver.Signal.Next] has it, with the lockers that were
+// Waiting returns the list of waiting lockers in the order of their turns, with the lockers that were
 // called to a place and have not come yet.
 func (r *Record) Waiting() driver.Waiters {
 	all := make([]driver.Waiter, len(r.waiting))
@@ -243,25 +243,23 @@ func (r *Record) Renew(renewal driver.Renewal, now time.Time) (contended bool, e
 // the owner that has not ended, its answer is [driver.ErrRevoked].
 func (r *Record) Release(
 	req driver.ReleaseRequest, reaches func(id string) bool, now time.Time,
-) (waiting driver.Waiters, n Notices, err error) {
+) (found driver.Waiting, n Notices, err error) {
 	r.At(now)
 	if req.Kind.Place() {
 		n, err = r.leave(req, now)
-		return "", n, err
+		return found, n, err
 	}
 	if err := r.denied(req.Owner, now); err != nil {
-		return "", n, err
+		return found, n, err
 	}
 	n.Revoked = max(req.Revoked, 0)
 	r.accept(req.Owner, 0, now)
 	r.token = max(r.token, req.Token)
 	r.again(req.Waiter, false)
 	r.reserve(r.offer(&n, reaches, now), now)
-	if waiting = names(r.waiting); len(r.waiting) == 1 && r.waiting[0].ID() == req.Waiter.ID() {
-		waiting = ""
-	}
+	found = names(r.waiting).Found(req.Waiter)
 	r.free(&n, now)
-	return waiting, n, nil
+	return found, n, nil
 }
 
 // Decline carries out [driver.Turns.Decline].
@@ -300,7 +298,7 @@ func (r *Record) Seize(owner string, ttl time.Duration, now time.Time) {
 // free ends all holds. The list stays if the lock is reserved.
 func (r *Record) free(n *Notices, now time.Time) {
 	r.uncall()
-	n.Freed, n.Signal = true, driver.Signal{Next: names(r.waiting)}
+	n.Freed, n.Signal = true, Signal{Next: names(r.waiting)}
 	n.Announced = n.Signal.Next != ""
 	r.owner, r.places, r.barrier, r.expires = "", nil, time.Time{}, now
 	if !r.reserved.stands(now) {

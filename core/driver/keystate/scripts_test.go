@@ -172,11 +172,13 @@ func (c asked) by(r *candidate, now time.Time) (o effect, ttl time.Duration, roo
 			err = driver.ErrDeleted
 		}
 	default:
-		var waiting driver.Waiters
-		waiting, n, err = r.Release(driver.ReleaseRequest{
+		var found driver.Waiting
+		found, n, err = r.Release(driver.ReleaseRequest{
 			Owner: c.owner, Kind: c.kind(), AtMost: int(c.atMost), Token: c.token, Waiter: driver.Waiter(c.id),
 		}, func(string) bool { return true }, now)
-		o.waiting = string(driver.Signal{Next: waiting}.Called().Next)
+		if found.Others > 0 {
+			o.waiting = string(n.Signal.Called().Next)
+		}
 	}
 	switch {
 	case errors.Is(err, driver.ErrTakenOver):
@@ -190,10 +192,9 @@ func (c asked) by(r *candidate, now time.Time) (o effect, ttl time.Duration, roo
 		o.code = 1
 	}
 	if n.Announced {
-		signal := n.Signal.Called()
-		o.message = string(signal.Next)
-		if signal.Now > 0 {
-			o.message = fmt.Sprintf("*%d,%s", signal.Now, signal.Next)
+		o.message = string(n.Signal.Called().Next)
+		if n.Signal.Now > 0 {
+			o.message = fmt.Sprintf("*%d,%s", n.Signal.Now, o.message)
 		}
 		if n.To != "" && !strings.Contains(o.message, ",") {
 			o.message = "" // the only locker is offered the lock, and not called as well

@@ -119,6 +119,6 @@ func (r *Record) offer(n *Notices, reaches func(id string) bool, now time.Time) 
 	case r.behind(now):
 		return v // an offer does not say that few hand-offs may follow
 	}
-	n.To, n.Offer = id, driver.Offer{Token: token, Contended: len(r.waiting) > 1}
+	n.To, n.Offer = id, Offer{Token: token, Contended: len(r.waiting) > 1}
 	return reservation{offer: fmt.Sprintf("%s:%d", id, token), token: token}
 }

@@ -1,9 +1,6 @@
 package lock
 
 import (
-	"sync"
-	"sync/atomic"
-
 	"github.com/interlock-go/interlock/core/driver"
 	"github.com/interlock-go/interlock/core/internal/clock"
 )
@@ -17,15 +14,6 @@ import (
 // attentive marks the number of an owner about which the store is to tell.
 const attentive uint64 = 1 << 63
 
-// subscription is what a Table has the store tell it. It begins once.
-type subscription struct {
-	begun atomic.Bool
-
-	mu    sync.Mutex
-	stop  func()
-	ended bool
-}
-
 // mark is what an attentive caller's owner is marked with: attentive if the store can tell
 // about owners, else zero.
 func (t *Table) mark() uint64 {
@@ -33,59 +21,6 @@ func (t *Table) mark() uint64 {
 		return attentive
 	}
 	return 0
-}
-
-// attend begins the notification of the Table, with the first attentive caller. It ends with the
-// Table.
-func (t *Table) attend() {
-	if a := &t.hints.attention; t.store.turns != nil && !a.begun.Load() {
-		a.start(func() (stop func()) { return t.store.turns.Notify(t.ID, t.hear) })
-	}
-}
-
-// start begins the subscription, unless it has begun or ended.
-func (s *subscription) start(subscribe func() (stop func())) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.stop == nil && !s.ended {
-		s.stop = subscribe()
-		s.begun.Store(true)
-	}
-}
-
-// end ends the subscription.
-func (s *subscription) end() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.ended = true
-	if s.stop != nil {
-		s.stop()
-		s.stop = nil
-	}
-}
-
-// hear takes a hint of the store about an owner of a key. An empty key says that hints may
-// have been lost, so it is one about all owners.
-func (t *Table) hear(key, owner string) {
-	now := t.Clock.Now()
-	var all []*ownership
-	find := func(l *lock, fx *effects) { all = l.hinted(owner, now, all, fx) }
-	if key == "" {
-		t.each(find)
-	} else if l := t.find(key); l != nil {
-		l.shard.event(l, func(fx *effects) { find(l, fx) })
-	}
-	for _, own := range all {
-		own.lock.shard.event(own.lock, func(fx *effects) { own.hinted(now, fx) })
-	}
-}
-
-// find returns the lock of a key, or nil.
-func (t *Table) find(key string) *lock {
-	sh := t.shardOf(key)
-	sh.mu.Lock()
-	defer sh.mu.Unlock()
-	return sh.locks[key]
 }
 
 // hinted is the event of a notification from the store about an owner, or about all if

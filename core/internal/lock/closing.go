@@ -36,8 +36,7 @@ func (t *Table) Close(ctx context.Context) error {
 			own.lose(Closed, ErrClosed, now, fx)
 		}
 	})
-	t.hints.attention.end()
-	t.hints.offers.end()
+	t.calls.end()
 	t.watchdog.stop()
 	t.reaper.stop()
 	t.registry.stop()

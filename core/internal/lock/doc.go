@@ -3,7 +3,7 @@
 // [Table] is what package core makes its Locker of.
 //
 // A shard locks, a lock changes. The lock of one key is a state machine, and the events are
-// among its methods: a waiter joins, looks or leaves; the store has answered, or signals a release;
+// among its methods: a waiter joins, looks or leaves; the store has answered, or calls;
 // a hold is released; time has passed. An event changes only memory, takes the present
 // instant, and records the actions to take outside ([effects]). The exported method of the Table
 // for an event has the name of the event (Table.Release, Waiter.release). shard.event takes the
@@ -26,7 +26,7 @@
 //	watchdog.go   renews leases, and ends them at their deadlines
 //	attention.go  callbacks to a holder: others wait
 //	line.go       callers that go before others, or do not wait after another
-//	turns.go      reads lists of waiting lockers: when is the turn of this process?
+//	called.go     the calls of the store: the turn of this process, an offer, others wait
 //	offers.go     takes the lock by the message of a release (anchor.go: the state of offers)
 //	handover.go   hands the lock over to a ticket, and takes it over by one
 //	reaper.go     releases the locks that requests of unknown outcome may still get

@@ -59,7 +59,7 @@ func (t *Table) HandOver(
 		return 0, r, fmt.Errorf("handing over %q: %w", req.Key, unavailable(err))
 	}
 	now = t.Clock.Now()
-	w.lock.shard.event(w.lock, func(fx *effects) { w.lock.moved(own, sent, now, err, fx) })
+	w.lock.shard.event(w.lock, func(fx *effects) { w.lock.moved(own, now, err, fx) })
 	t.ended()
 	if err == nil {
 		return rep.Token, Released{}, nil
@@ -160,12 +160,12 @@ func (w *Waiter) goesOn(r renewal, now clock.Instant, ahead time.Duration, keeps
 }
 
 // moved is the event that the request which hands a lock over has its outcome.
-func (l *lock) moved(own *ownership, sent, now clock.Instant, err error, fx *effects) {
+func (l *lock) moved(own *ownership, now clock.Instant, err error, fx *effects) {
 	if own.ambiguous || err != nil && !errors.Is(err, driver.ErrNotOwner) {
 		fx.sends.orphan = own.orphan(now) // a late try of the acquire may find the lock free later, or the move failed
 	}
 	if own.kind.Place() {
-		l.left(own, sent, now, false, fx)
+		l.left(own, now, false, fx)
 		return
 	}
 	if l.own != own {
@@ -198,7 +198,7 @@ func (t *Table) TakeOver(ctx context.Context, w *Waiter, key, from string, above
 	defer t.life.work.done()
 	var mark uint64
 	if w.Terms.Attentive {
-		t.attend()
+		t.listen()
 		mark = t.mark()
 	}
 	seq := t.owners.seq.Add(1) | mark
@@ -293,7 +293,6 @@ func (l *lock) takes(own *ownership, w *Waiter, now clock.Instant, fx *effects) 
 			l.away.ends(now)
 		}
 		if l.acq != nil {
-			l.acq.signals.behind = ""
 			l.acq.got()
 		}
 		l.own, l.phase = own, held
@@ -316,5 +315,5 @@ func (l *lock) disown() {
 		}
 		w.marks &^= asking
 	}
-	l.acq = &acquisition{unwatch: l.acq.unwatch}
+	l.acq = &acquisition{}
 }

@@ -26,7 +26,7 @@ func (l *lock) valid() error {
 		share, tokens = own.turn, own.tokens
 	}
 	for _, group := range [][]rule{
-		acq.tries.rules(asking), acq.refusal.rules(), acq.outage.rules(), acq.next.rules(), acq.offer.rules(), l.listing.rules(),
+		acq.tries.rules(asking), acq.refusal.rules(), acq.outage.rules(), acq.offer.rules(), l.listing.rules(),
 		share.rules(), tokens.rules(),
 		{
 			{"tries are on their way only while the lock is acquired", acq.tries.n == 0 || l.phase == acquiring},
@@ -90,10 +90,6 @@ func (r *refusal) rules() []rule {
 
 func (o *outage) rules() []rule {
 	return []rule{{"a try without an answer is followed by a pause", o.why == nil || o.backoff >= minBackoff}}
-}
-
-func (s *schedule) rules() []rule {
-	return []rule{{"no release is counted below zero", s.releases >= 0}}
 }
 
 func (o *offering) rules() []rule {

@@ -30,8 +30,7 @@ type lock struct {
 	listing listing
 	away    absence // how long the turns of others take
 
-	courteous bool // kept for the courtesy alone
-	surplus   bool // the refusal of the first may also refuse callers after it
+	surplus bool // the refusal of the first may also refuse callers after it
 }
 
 // phase is where a lock is; see the package comment.
@@ -59,10 +58,10 @@ func (l *lock) proceed(fx *effects) {
 		l.phase, fx.wakes.look = acquiring, nil // apply looks who may ask
 	case l.waiters.first != nil:
 		l.phase = acquiring
-	case l.acq != nil && l.places != nil && !l.courteous:
-		// No waiter gets the signals from here on, so the result of the last try must not keep
-		// the next caller from asking.
-		*l.acq = acquisition{unwatch: l.acq.unwatch}
+	case l.acq != nil && l.places != nil:
+		// No call counts from here on, so the result of the last try must not keep the next caller
+		// from asking.
+		l.forgetAcquisition()
 	}
 }
 
@@ -142,7 +141,6 @@ type step struct {
 	action action
 	err    error                 // of finish and leave
 	until  clock.Instant         // of sleep; zero: no bound
-	since  clock.Instant         // of watch
 	try    *try                  // of ask
 	line   driver.AcquireRequest // of stand
 }
@@ -155,7 +153,6 @@ const (
 	leave                // give up, with err
 	ask                  // send the request of the try
 	stand                // ask the store whether it may wait
-	watch                // get the announcements of releases from now on
 )
 
 // look is the event that a waiter looks at the lock.
@@ -197,9 +194,6 @@ func (l *lock) look(w *Waiter, now, deadline clock.Instant, fx *effects) step {
 			fx.wakes.next = l.nextToAsk()
 		}
 		return s
-	case acq.refusal.contended && acq.unwatch == nil:
-		// The store reports every change since the try was sent, so nothing is missed between.
-		return step{action: watch, since: acq.refusal.at}
 	default:
 		s.until = acq.next.tryAt
 	}
@@ -304,24 +298,6 @@ func (l *lock) abandon(w *Waiter, err error, fx *effects) (hasIt bool, _ error) 
 		// Granted and lost before it looked: nothing is held.
 	}
 	return false, err
-}
-
-// signal is the event that the store announces that the lock may be free, with the
-// list of the lockers that wait for it.
-func (l *lock) signal(now clock.Instant, s driver.Signal, fx *effects) {
-	if l.phase == held && s.Next != "" {
-		l.away.sees(s.Next, l.shard.table.name(driver.Exclusive, true)) // the list of the release that has offered us the lock
-	}
-	if l.phase == held || l.phase == idle {
-		return // no caller waits, nor will the request that is under way
-	}
-	if s.Next != "" {
-		l.away.sees(s.Next, l.shard.table.name(driver.Exclusive, true))
-	}
-	l.acquisition().plan(now, s, l.shard.table.ID)
-	if l.phase == acquiring && l.asking() == 0 {
-		fx.wakes.look = l.waiters.first
-	}
 }
 
 // outlive ends an ownership after the end of its lease: the watchdog was too late to end

@@ -13,7 +13,7 @@ import (
 )
 
 // machine plays everything around one lock: callers, the store's answers in any
-// order, its signals, and time. A choice is a number below n.
+// order, its calls, and time. A choice is a number below n.
 type machine struct {
 	t      *testing.T
 	choose func(n int) int
@@ -333,8 +333,6 @@ func (m *machine) run(p *player) {
 	case ask:
 		m.tries = append(m.tries, flight{s.try, p})
 		m.owners[s.try.request.Owner] = true
-	case watch:
-		m.l.acq.unwatch = func() {}
 	}
 	if fx.asks != (s.action == ask) {
 		m.failf("a try is counted %v for the action %d", fx.asks, s.action)
@@ -492,9 +490,9 @@ func (m *machine) released(i int, err error) {
 		delete(m.owners, own.owner())
 	}
 	var fx effects
-	waiting := driver.Waiters("")
+	waiting := driver.Waiting{}
 	if err == nil && m.choose(2) == 0 {
-		waiting = "x,y"
+		waiting = driver.Waiting{Others: 2}
 	}
 	m.l.released(own, r.sent, m.now, 0, r.listed, waiting, err, &fx)
 	m.apply(&fx)
@@ -577,9 +575,11 @@ func (m *machine) background() {
 	var fx effects
 	switch m.choose(4) {
 	case 0:
-		id := m.table.ID
-		lists := []string{"", "a,b," + id + ",c", "a,b", id, "+a,b,+c,+" + id, "+" + id, "+a,+b"}
-		m.l.signal(m.now, driver.Signal{Next: driver.Waiters(lists[m.choose(len(lists))]), Now: m.choose(3)}, &fx)
+		c := driver.Call{
+			What: []driver.News{driver.Unsure, driver.Turn, driver.Turn, driver.Wanted, driver.Displaced}[m.choose(5)],
+			In:   time.Duration(m.choose(3)*5) * time.Millisecond, Others: m.choose(2) == 0,
+		}
+		m.l.called(m.now, m.ahead, c, nil, &fx)
 	case 1:
 		if all := m.mine(); len(all) > 0 {
 			if own := all[m.choose(len(all))]; own.due(m.now, &fx) {

@@ -3,14 +3,13 @@ package lock
 import (
 	"context"
 	"errors"
-	"sync/atomic"
 	"time"
 
 	"github.com/interlock-go/interlock/core/driver"
 	"github.com/interlock-go/interlock/core/internal/clock"
 )
 
-// A store can offer ([driver.Offer]) a lock that became free to the first process of its
+// A store can offer ([driver.Offered]) a lock that became free to the first process of its
 // list, and keeps it for that process for [driver.OfferLasts] from the release on. The message
 // may be of any age. So the process counts that time from an earlier instant, the anchor: it
 // has sent a request, and the answer had a smaller token than the offer. Hence the release was
@@ -31,36 +30,11 @@ const confirmAfter = 10 * time.Millisecond
 // fenceKept is for how long a store remembers the token of an offer for certain.
 const fenceKept = time.Minute
 
-// offers are the offers to a Table. They begin with the first caller that finds a lock held,
-// and end with the Table.
-type offers struct {
-	subscription
-	ready atomic.Bool // the store reaches this process
-}
-
-// begin has the Table told of offers, if it is not yet.
-func (o *offers) begin(t *Table) {
-	if t.store.turns != nil && !o.begun.Load() {
-		o.start(func() (stop func()) { return t.store.turns.Offers(t.ID, o.ready.Store, t.offered) })
-	}
-}
-
 // takesOffers reports whether a caller with these terms can begin without a request. A fixed
 // lease is to be whole. An attentive holder of an offer has no name yet, so no notification
 // that others wait could reach it.
 func (t *Terms) takesOffers() bool {
 	return t.Kind == driver.Exclusive && t.Line == driver.InTurn && !t.Fixed && !t.WillFix && !t.Whole && !t.Attentive && t.Lease > driver.OfferLasts
-}
-
-// offered takes an offer of the store.
-func (t *Table) offered(o driver.Offer) {
-	now, ahead := t.Clock.Read()
-	l := t.find(o.Key)
-	if l == nil {
-		t.passOn(o.Key, o.Token)
-		return
-	}
-	l.shard.event(l, func(fx *effects) { l.offered(now, ahead, offer{o.Token, o.Contended, o.Room}, fx) })
 }
 
 // offered is the event that the store offers the lock.
@@ -139,7 +113,6 @@ func (l *lock) take(now, until clock.Instant, ahead time.Duration, o offer, fx *
 	if l.away.since != 0 {
 		l.away.ends(now)
 	}
-	l.acq.signals.behind = ""
 	l.acq.got()
 	l.own, l.phase = own, held
 	own.grant(l.waiters.first, own.tokens.last, now, fx)

@@ -1,7 +1,6 @@
 package lock
 
 import (
-	"strings"
 	"time"
 
 	"github.com/interlock-go/interlock/core/driver"
@@ -253,16 +252,16 @@ func (own *ownership) turnOver(now clock.Instant, fx *effects) bool {
 //
 // Invariant: while since is not zero, this process waits in a list, and others counts.
 type absence struct {
-	far    time.Duration // the greatest patience in the lists that were seen lately
+	far    time.Duration // the greatest patience of those that were called lately
 	since  clock.Instant // when this process released the lock; zero: it did not wait for it then
 	others int           // so many processes were before this one
 	turn   time.Duration // of one section, a mean of the last turns
 }
 
-// sees notes how far the farthest locker is that takes turns, this one, which is named, included.
-// Lists without it come in between, so it is forgotten slowly.
-func (a *absence) sees(list driver.Waiters, own driver.Waiter) {
-	a.far = max(farthest(list), own.Patience(), a.far-a.far/8)
+// sees notes the greatest patience of the lockers that a release has called; this process, which has the entry own, is included.
+// Releases that do not call the farthest one come in between, so it is forgotten slowly.
+func (a *absence) sees(farthest time.Duration, own driver.Waiter) {
+	a.far = max(farthest, own.Patience(), a.far-a.far/8)
 }
 
 // fair is how long a turn of this process may last at least. No section runs during the way to the
@@ -271,9 +270,7 @@ func (a *absence) sees(list driver.Waiters, own driver.Waiter) {
 func (a *absence) fair() time.Duration { return max(a.far, a.turn) / 4 * 3 }
 
 // begins notes a release after which this process waits in a list with others.
-func (a *absence) begins(sent clock.Instant, list driver.Waiters) {
-	a.since, a.others = sent, strings.Count(string(list), ",")
-}
+func (a *absence) begins(sent clock.Instant, others int) { a.since, a.others = sent, others }
 
 // ends notes that this process has the lock again, which it has waited for in a list. One process that hung counts for no more than
 // the farthest that there can be.
@@ -308,7 +305,7 @@ func (l *lock) retire(own *ownership, release bool, fx *effects) {
 	}
 	l.own, l.phase = own, releasing
 	if l.acq != nil {
-		l.acq.signals.heard = l.acq.signals.n
+		l.acq.next.turn = 0
 	}
 }
 

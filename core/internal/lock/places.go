@@ -64,7 +64,7 @@ func (l *lock) retirePlace(own *ownership, release bool) {
 // placed takes the grant of a place, which the waiter w asked for, unless that has left.
 // A permit is w's, or else for the first that does not ask for itself. A shared hold is
 // for the first, and for the following waiters that share. The others go on asking.
-func (l *lock) placed(own *ownership, w *Waiter, behind driver.Waiters, now clock.Instant, fx *effects) {
+func (l *lock) placed(own *ownership, w *Waiter, now clock.Instant, fx *effects) {
 	if l.places == nil {
 		l.places = &places{}
 	}
@@ -84,7 +84,6 @@ func (l *lock) placed(own *ownership, w *Waiter, behind driver.Waiters, now cloc
 		own.grant(w, own.tokens.last, now, fx)
 		fx.more = 1
 	default:
-		own.turn.contended = exclusiveIn(behind)
 		if own.joinable(l.waiters.first) && !own.turn.contended {
 			p.open = own
 		}
@@ -234,7 +233,7 @@ func (own *ownership) handOn(now clock.Instant, ahead time.Duration, fx *effects
 }
 
 // left is the event that the release of a place has its outcome.
-func (l *lock) left(own *ownership, sent, now clock.Instant, listed bool, fx *effects) {
+func (l *lock) left(own *ownership, now clock.Instant, listed bool, fx *effects) {
 	l.places.releases--
 	l.forgetPlaces()
 	if l.listing.in {
@@ -249,10 +248,8 @@ func (l *lock) left(own *ownership, sent, now clock.Instant, listed bool, fx *ef
 	}
 	switch {
 	case acq == nil:
-	case listed && acq.signals.n == acq.signals.heard:
-		// Others were promised the next turn; ours will be announced, or comes after
-		// a pause.
-		acq.refusal.contended, acq.refusal.at, acq.next.tryAt = true, sent, min(acq.next.tryAt, now.Add(4*grace))
+	case listed && acq.next.turn == 0:
+		acq.refusal.contended, acq.next.tryAt = true, min(acq.next.tryAt, now.Add(promised))
 	case !own.turn.contended:
 		acq.next.tryAt = 0 // the place is free, and no other process is known to want it
 	}

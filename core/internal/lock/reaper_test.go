@@ -25,7 +25,7 @@ type reaped struct {
 	down   bool
 }
 
-func (s *reaped) Release(_ context.Context, req driver.ReleaseRequest) (waiting driver.Waiters, _ error) {
+func (s *reaped) Release(_ context.Context, req driver.ReleaseRequest) (found driver.Waiting, _ error) {
 	s.mu.Lock()
 	s.busy++
 	s.most = max(s.most, s.busy)
@@ -45,7 +45,7 @@ func (s *reaped) Release(_ context.Context, req driver.ReleaseRequest) (waiting 
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.busy--
-	return "", err
+	return driver.Waiting{}, err
 }
 
 func TestTheReaperReleasesEveryOrphanAndForgetsIt(t *testing.T) {

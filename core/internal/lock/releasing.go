@@ -65,7 +65,7 @@ func (w *Waiter) release(now clock.Instant, ahead time.Duration, p *Parting, fx 
 	}
 	if own.turn.contended && l.waiters.first != nil && !l.shard.table.life.closed.Load() {
 		p.waiter = l.shard.table.name(l.waiters.first.Terms.Kind, true)
-		if l.shard.table.hints.offers.ready.Load() && l.waiters.first.Terms.takesOffers() {
+		if l.shard.table.calls.reached.Load() && l.waiters.first.Terms.takesOffers() {
 			p.waiter = l.shard.table.owners.names.Load().offers
 		}
 	}
@@ -168,61 +168,50 @@ func (t *Table) sendRelease(ctx context.Context, own *ownership, waiter driver.W
 		Token: own.tokens.last, TTL: own.lease.length, Remember: own.unknown(sent), Waiter: waiter,
 		Deadline: t.Clock.Time(sent.Add(releaseWait)),
 	}
-	waiting, err := t.store.Release(ctx, req)
+	found, err := t.store.Release(ctx, req)
 	now := t.Clock.Now()
-	l.shard.event(l, func(fx *effects) { l.released(own, sent, now, ahead, waiter != "", waiting, err, fx) })
+	l.shard.event(l, func(fx *effects) { l.released(own, sent, now, ahead, waiter != "", found, err, fx) })
 	return err
 }
 
 // released is the event that a release, which was sent at the instant sent, has its
 // outcome. ahead is how far the wall clock had run ahead by then, listed says that it has put
-// this process at the end of the list of waiting lockers, and waiting is that list, if it is
-// known to have others.
+// this process at the end of the list of waiting lockers.
 func (l *lock) released(
-	own *ownership, sent, now clock.Instant, ahead time.Duration, listed bool, waiting driver.Waiters, err error, fx *effects,
+	own *ownership, sent, now clock.Instant, ahead time.Duration, listed bool, found driver.Waiting, err error, fx *effects,
 ) {
 	if own.ambiguous || err != nil && !errors.Is(err, driver.ErrNotOwner) {
 		// A try of the acquire or of the release may be on its way still.
 		fx.sends.orphan = own.orphan(now)
 	}
 	l.listing.in = l.listing.in || listed && err == nil
+	fx.listens = listed
 	if own.kind.Place() {
-		l.left(own, sent, now, listed, fx)
+		l.left(own, now, listed, fx)
 		return
 	}
 	if l.own != own {
 		return // its lease had ended before: it has been outlived
 	}
 	l.own = nil
-	if waiting != "" {
-		l.away.sees(waiting, l.shard.table.name(driver.Exclusive, true))
+	if found.Others > 0 {
+		l.away.sees(found.Patience, l.shard.table.name(driver.Exclusive, true))
 		if listed {
-			l.away.begins(sent, waiting)
-			// The list is the answer of the execution that has released it: every later offer was
-			// minted after the release was sent.
+			l.away.begins(sent, found.Others)
+			// The answer is of the execution that has released it: every later offer was minted after the
+			// release was sent.
 			l.acquisition().offer.anchor = anchor{own.tokens.last, sent, ahead}
 		}
 	}
 	switch {
-	case !listed && waiting != "" && reserved(waiting):
-		// The store keeps it for them. The next caller here asks, and is listed.
-		if l.acq != nil {
-			l.acq.next.tryAt = 0
-		}
-	case !listed && (waiting != "" || own.turn.contended):
-		// It goes to another process. The next caller here must not be faster than
-		// that one: it has only just been told.
-		l.acquisition().giveWay(now, now.Sub(sent), waiting)
-		l.courteous, fx.linger = true, true
-	case !listed:
-		if l.acq != nil {
-			l.acq.next.tryAt = 0
-		}
-	case l.acq == nil || l.acq.signals.n == l.acq.signals.heard:
-		// Others were promised the next turn. Ours will be announced to us, or comes
-		// after a pause.
+	case listed:
 		acq := l.acquisition()
-		acq.refusal.contended, acq.refusal.at, acq.next.tryAt = true, sent, now.Add(4*grace)
+		acq.refusal.contended, acq.next.tryAt = true, acq.next.turn
+		if acq.next.turn == 0 {
+			acq.next.tryAt = now.Add(promised)
+		}
+	case l.acq != nil:
+		l.acq.next.tryAt = 0 // the next caller here asks, and is listed
 	}
 	if l.acq != nil && l.acq.offer.pending.token != 0 {
 		l.dealPending(now, fx)

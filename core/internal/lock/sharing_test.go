@@ -22,7 +22,9 @@ func (s *slow) Acquire(context.Context, driver.AcquireRequest) (driver.Reply, er
 	return driver.Reply{Granted: true, Token: 1, Sent: sent}, nil
 }
 
-func (*slow) Release(context.Context, driver.ReleaseRequest) (driver.Waiters, error) { return "", nil }
+func (*slow) Release(context.Context, driver.ReleaseRequest) (driver.Waiting, error) {
+	return driver.Waiting{}, nil
+}
 
 // Callers share a hold that the first of them asks for. Its goroutine makes them
 // holders, while their goroutines go to sleep. The race detector must find nothing

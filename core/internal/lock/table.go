@@ -30,7 +30,7 @@ type Table struct {
 
 	store    store
 	owners   owners
-	hints    hints
+	calls    subscription
 	pace     pace
 	keys     keys
 	pools    pools
@@ -64,13 +64,6 @@ type owners struct {
 	prefix string        // of the owners: the ID and a colon
 	seq    atomic.Uint64 // of the last owner, without the mark attentive
 	names  atomic.Pointer[names]
-}
-
-// hints are the messages that a Table has the store send. They count from the first caller that
-// needs them until the Table closes.
-type hints struct {
-	attention subscription
-	offers    offers
 }
 
 // pace is how long the turn of this process among others is. It does not change.
@@ -172,8 +165,8 @@ func (sh *shard) event(l *lock, happen func(fx *effects)) {
 	if fx.wakes.handed != nil {
 		wake(fx.wakes.wakeup, handedOff)
 	}
-	if fx.unwatch != nil {
-		fx.unwatch() // returns at once, waits for no signal
+	if fx.listens {
+		t.listen()
 	}
 	for x := fx.calls.loss; x != nil; x = x.next {
 		x.holder.Holder.Lost(x.holder, x.reason, x.cause, x.err)
@@ -201,12 +194,6 @@ func (sh *shard) event(l *lock, happen func(fx *effects)) {
 	}
 	if fx.sends.passOn != 0 {
 		t.passOn(fx.lock.key, fx.sends.passOn)
-	}
-	if fx.linger {
-		kept := fx.lock
-		time.AfterFunc(courtesy, func() {
-			sh.event(kept, func(*effects) { kept.courteous = false }) // forgets the lock if it was kept for nothing else
-		})
 	}
 	if fx.unserved != nil {
 		// No other code logs it: the caller gets no error for as long as it waits.
@@ -262,14 +249,13 @@ func (sh *shard) apply(fx *effects) {
 		wake(w.wakeup, lookAgain)
 		w = next
 	}
-	if l.phase != idle || l.places != nil || l.courteous && !t.life.closed.Load() || sh.locks[l.key] != l {
+	if l.phase != idle || l.places != nil || sh.locks[l.key] != l {
 		return
 	}
 	if l.listing.leaving == 0 || t.life.closed.Load() {
 		delete(sh.locks, l.key) // nothing has to be remembered of the lock
 	}
 	if l.acq != nil {
-		fx.unwatch = l.acq.unwatch
 		l.forgetAcquisition()
 	}
 }
@@ -294,9 +280,8 @@ type effects struct {
 	asks     bool       // a try begins
 	more     int64      // so many holds more
 	ended    bool       // there is one hold less
-	linger   bool       // the lock is to be dropped after the courtesy
-	unwatch  func()
-	unserved error // why the store has not served a caller that waits for long for a second
+	listens  bool       // a caller waits that the store is to call
+	unserved error      // why the store has not served a caller that waits for long for a second
 }
 
 // wakes are the waiters that an event wakes.

@@ -3,6 +3,7 @@ package lock
 import (
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"time"
 
 	"github.com/interlock-go/interlock/core/driver"
@@ -34,7 +35,7 @@ type try struct {
 	doubted bool // when it was sent, a request was on its way that takes the process out of the list
 	busy    bool // it is on its way
 	sent    clock.Instant
-	heard   int32 // how many signals had come when it was sent
+	others  bool // the call that it follows said that others wait as well
 }
 
 // listed reports whether it asks to be listed.
@@ -56,18 +57,19 @@ func (l *lock) try(w *Waiter, now, deadline clock.Instant) *try {
 		seq = table.owners.seq.Add(1) | mark
 	}
 	acq.tries.n++
-	acq.tries.kind, acq.tries.asked, acq.signals.heard, acq.next.releases = w.Terms.Kind, now, acq.signals.n, 0
+	acq.tries.kind, acq.tries.asked = w.Terms.Kind, now
 	w.attempts = max(w.attempts, w.attempts+1)
 	w.marks = w.marks&^(refused|blind) | asking
 	*t = try{
 		lock: l, acq: acq, sender: w, busy: true, seq: seq, fixed: w.Terms.Fixed, blind: l.places != nil && l.places.releases > 0,
 		doubted: l.listing.leaving > 0,
-		sent:    now, heard: acq.signals.n,
+		sent:    now, others: acq.next.others,
 		request: driver.AcquireRequest{
 			Key: l.key, Owner: table.owner(seq), Kind: w.Terms.Kind, AtMost: w.Terms.AtMost,
 			TTL: w.Terms.Lease, Late: t.late,
 		},
 	}
+	acq.next.turn, acq.next.others = 0, false
 	req := &t.request
 	if w.Terms.Line != driver.InTurn {
 		req.Line = w.Terms.Line
@@ -75,7 +77,7 @@ func (l *lock) try(w *Waiter, now, deadline clock.Instant) *try {
 	}
 	if w.Terms.Wait != 0 {
 		req.Waiter = table.name(driver.Exclusive, acq.refusal.contended) // the store knows for what
-		if table.hints.offers.ready.Load() && w.Terms.takesOffers() {
+		if table.calls.reached.Load() && w.Terms.takesOffers() {
 			req.Waiter = table.owners.names.Load().offers
 		}
 	}
@@ -156,8 +158,6 @@ func (l *lock) answered(now clock.Instant, t *try, w *Waiter, a answer, fx *effe
 		acq.tries.strays--
 		w = nil
 	}
-	behind := acq.signals.behind
-	acq.signals.behind = ""
 	if o := uint64(acq.offer.named); o != 0 && a.err == nil && !a.Out && (a.Granted || a.Holder != l.shard.table.owner(o)) { //nolint:gosec // a token is positive
 		// Used, or at an end. Else it is still this process's: a try that failed may not have been
 		// carried out, and a caller that does not wait, or wants a place, names no offer.
@@ -204,7 +204,8 @@ func (l *lock) answered(now clock.Instant, t *try, w *Waiter, a answer, fx *effe
 		}
 	case !a.Granted:
 		known := acq.refusal.contended
-		l.refused(now, t, w, a, behind)
+		l.refused(now, t, w, a)
+		fx.listens = t.listed()
 		if a.Token > acq.offer.anchor.token && a.Holder == l.shard.table.owner(uint64(a.Token)) { //nolint:gosec // a token is positive
 			acq.offer.pending = offer{token: a.Token, contended: true, room: a.Room} // to this process, but the message is late or lost
 		} else {
@@ -223,7 +224,7 @@ func (l *lock) answered(now clock.Instant, t *try, w *Waiter, a answer, fx *effe
 		reusable = false
 		acq.retry(now, fmt.Errorf("%w: %w", driver.ErrUnavailable, errTooLate))
 	default:
-		l.granted(now, sent, ahead, t, w, a.Reply, behind, fx)
+		l.granted(now, sent, ahead, t, w, a.Reply, fx)
 		return
 	}
 	if reusable && acq.owner == 0 {
@@ -244,10 +245,10 @@ func (l *lock) abandonOwner(t *try, fx *effects) {
 }
 
 // refused plans the next try after another owner was found to hold the lock.
-func (l *lock) refused(now clock.Instant, t *try, w *Waiter, a answer, behind driver.Waiters) {
+func (l *lock) refused(now clock.Instant, t *try, w *Waiter, a answer) {
 	acq := l.acq
 	acq.outage, acq.refusal.room = outage{}, 0
-	acq.refusal.contended, acq.refusal.full, acq.refusal.blind, acq.refusal.at = true, a.Full, t.blind, t.sent
+	acq.refusal.contended, acq.refusal.full, acq.refusal.blind = true, a.Full, t.blind
 	acq.refusal.note, acq.refusal.noted = a.Note, a.TTL
 	l.listing.in = l.listing.in || a.Listed
 	acq.refusal.holder = a.Holder
@@ -261,13 +262,7 @@ func (l *lock) refused(now clock.Instant, t *try, w *Waiter, a answer, behind dr
 			w.marks |= blind
 		}
 	}
-	if acq.signals.n != t.heard {
-		// A release was announced while the try was on its way; the answer to the try is older
-		// than the signal.
-		acq.signals.behind = behind
-		return
-	}
-	acq.next.tryAt, acq.next.passed = now.Add(a.TTL+time.Millisecond), false
+	acq.next.tryAt = now.Add(a.TTL + time.Millisecond)
 	switch {
 	case a.Holder == l.shard.table.owner(uint64(a.Token)): //nolint:gosec // a token is positive
 		// An offer to this process, which is taken or passed on meanwhile. Its time says nothing
@@ -276,9 +271,12 @@ func (l *lock) refused(now clock.Instant, t *try, w *Waiter, a answer, behind dr
 	case !t.listed():
 		// It asked without getting into the list; the next waiter has to.
 		acq.next.tryAt = 0
-	case a.TTL < 0 || !a.Listed && a.TTL > blindWait:
-		// The release may not be announced to us.
+	case a.TTL < 0:
 		acq.next.tryAt = now.Add(blindWait)
+	case !a.Listed && a.TTL > blindWait:
+		// A full list has left it out, and no call comes. If all that were left out asked at the same time, the
+		// same of them would always be the first.
+		acq.next.tryAt = now.Add(blindWait/2 + rand.N(blindWait))
 	}
 	if t.doubted {
 		l.doubts(now)
@@ -290,13 +288,16 @@ func (l *lock) refused(now clock.Instant, t *try, w *Waiter, a answer, behind dr
 			acq.tries.hinted, acq.next.tryAt = 0, 0 // it may have been displaced since
 		}
 	}
+	if acq.next.turn != 0 {
+		acq.next.tryAt = min(acq.next.tryAt, acq.next.turn) // the call is newer than the answer
+	}
 }
 
 // granted makes the process the owner, and the first waiter the holder, where that would have
 // asked the same. A number is good for the waiter w alone, which asked ([driver.Newest]): another
 // caller that took it would be older, to the store, than callers that came before it.
 func (l *lock) granted(
-	now, sent clock.Instant, ahead time.Duration, t *try, w *Waiter, rep driver.Reply, behind driver.Waiters, fx *effects,
+	now, sent clock.Instant, ahead time.Duration, t *try, w *Waiter, rep driver.Reply, fx *effects,
 ) {
 	acq, req := l.acq, &t.request
 	l.listing.in = false // the grant has taken it out
@@ -304,19 +305,19 @@ func (l *lock) granted(
 		lock: l, seq: t.seq, kind: req.Kind, atMost: int32(req.AtMost), //nolint:gosec // at most 1024
 		lease:  lease{length: req.TTL, fixed: t.fixed, sent: sent, ahead: ahead},
 		tokens: tokens{last: rep.Token, base: rep.Token, room: rep.Room, number: rep.Number, replied: now},
-		turn:   share{began: now, contended: behind != ""}, renew: renewing{at: sent.Add(req.TTL / 3)},
+		turn:   share{began: now, contended: t.others || acq.next.others}, renew: renewing{at: sent.Add(req.TTL / 3)},
 		ambiguous: rep.Ambiguous,
 	}
 	if own.seq&attentive != 0 && acq.tries.hinted != 0 && acq.tries.hinted >= t.sent {
 		own.renew.hint = now // its event may have happened before the reply came
 	}
-	if acq.unwatch == nil && l.asking() == 0 && (!acq.refusal.contended || req.Kind != driver.Permit) {
+	if l.asking() == 0 && !acq.refusal.contended {
 		l.forgetAcquisition()
 	} else {
 		acq.got()
 	}
 	if own.kind.Place() {
-		l.placed(own, w, behind, now, fx)
+		l.placed(own, w, now, fx)
 		return
 	}
 	l.own, l.phase = own, held

@@ -48,7 +48,7 @@ func (t *Table) Acquire(ctx context.Context, w *Waiter, key string, now, deadlin
 		deadline = now.Add(notReadyWait)
 	}
 	if w.Terms.Attentive {
-		t.attend()
+		t.listen()
 	}
 	var s step
 	var err error
@@ -132,23 +132,6 @@ func (t *Table) wait(ctx context.Context, w *Waiter, s step, deadline clock.Inst
 		case stand:
 			s = t.stand(ctx, w, s.line, deadline)
 			continue
-		case watch:
-			if w.Terms.takesOffers() {
-				t.hints.offers.begin(t)
-			}
-			stop := t.store.Watch(t.ID, l.key, t.Clock.Time(s.since), l.signalled)
-			now := t.Clock.Now()
-			l.shard.event(l, func(fx *effects) {
-				// The lock may be forgotten, and its acquisition another's by now: of a lock that
-				// still has an acquisition it is sure.
-				if l.shard.locks[l.key] == l && l.acq != nil && l.acq.unwatch == nil {
-					l.acq.unwatch = stop
-				} else {
-					fx.unwatch = stop
-				}
-				s = l.look(w, now, deadline, fx)
-			})
-			continue
 		case sleep:
 		}
 		switch how := t.doze(ctx, w.wakeup, s.until.Sub(t.Clock.Now()), s.until != 0); how {
@@ -161,12 +144,6 @@ func (t *Table) wait(ctx context.Context, w *Waiter, s step, deadline clock.Inst
 		}
 		s = t.lookAgain(w, deadline)
 	}
-}
-
-// signalled takes a signal that the lock may be free.
-func (l *lock) signalled(s driver.Signal) {
-	now := l.shard.table.Clock.Now()
-	l.shard.event(l, func(fx *effects) { l.signal(now, s, fx) })
 }
 
 // leave takes a waiter that gives up out of the queue: with err, or because its context has

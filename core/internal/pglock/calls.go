@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/interlock-go/interlock/core/driver"
+	"github.com/interlock-go/interlock/core/driver/keystate"
 	"github.com/interlock-go/interlock/core/internal/ident"
 )
 
@@ -24,7 +25,7 @@ const (
 )
 
 // watches has the lockers of this process called that wait for locks. A release names the lockers that may
-// have the lock ([driver.Signal.Called]) in the row, with a number that no other call has. Calls of this store reach its
+// have the lock ([keystate.Signal.Called]) in the row, with a number that no other call has. Calls of this store reach its
 // lockers directly. Calls of other processes are heard ([Listener]), or seen by a
 // look (poll.go): a locker has missed a call if the row has another number than it knows. So
 // nothing is lost over a failure, and no clock is compared.
@@ -35,12 +36,11 @@ type watches struct {
 	places recent[place] // of lockers of this process in lists, by placeName
 
 	mu      sync.Mutex
-	topics  map[string]*topic                  // by key
-	told    []telling                          // to be carried out by do
-	hints   map[string]func(key, owner string) // by the ids of the lockers that want them
-	takers  map[string]taker                   // likewise
-	looking bool                               // the poller is at work
-	started bool                               // so is the listener
+	topics  map[string]*topic            // by key
+	told    []func()                     // to be called by do
+	callers map[string]func(driver.Call) // by the ids of the lockers
+	looking bool                         // the poller is at work
+	started bool                         // so is the listener
 	proof   proof
 }
 
@@ -60,7 +60,7 @@ type topic struct {
 // watcher is a locker that waits for a lock.
 type watcher struct {
 	id     string
-	wake   func(driver.Signal)
+	wake   func(keystate.Signal)
 	called int64 // the number of the last call that it knows; -1: of none
 }
 
@@ -73,16 +73,10 @@ type place struct {
 	names  string
 }
 
-// telling is a signal for a watcher.
-type telling struct {
-	*watcher
-	signal driver.Signal
-}
-
 func (w *watches) init(s *Store) {
 	w.store, w.id, w.sooner = s, ident.New(), make(chan struct{}, 1)
 	w.topics = make(map[string]*topic)
-	w.hints, w.takers = make(map[string]func(key, owner string)), make(map[string]taker)
+	w.callers = make(map[string]func(driver.Call))
 }
 
 // placeName names a place: announcements have the hash of a key, which may be secret, and long.
@@ -97,21 +91,21 @@ func (w *watches) do(f func()) {
 	told := w.told
 	w.told = nil
 	w.mu.Unlock()
-	for _, t := range told {
-		t.wake(t.signal)
+	for _, tell := range told {
+		tell()
 	}
 }
 
 // tell has a watcher woken. Called with w.mu held.
-func (w *watches) tell(x *watcher, signal driver.Signal) {
-	w.told = append(w.told, telling{x, signal})
+func (w *watches) tell(x *watcher, signal keystate.Signal) {
+	w.told = append(w.told, func() { x.wake(signal) })
 }
 
 // tellAll wakes the watchers of a topic, since the event is not known. Called with w.mu
 // held.
 func (w *watches) tellAll(t *topic) {
 	for x := range t.watchers {
-		w.tell(x, driver.Signal{})
+		w.tell(x, keystate.Signal{})
 	}
 }
 
@@ -131,8 +125,8 @@ func (w *watches) listed(key, id string, called int64, ahead int) {
 	}
 }
 
-// watch implements Store.Watch.
-func (w *watches) watch(id, key string, wake func(driver.Signal)) (stop func()) {
+// watch has wake called for each call to a locker at a key.
+func (w *watches) watch(id, key string, wake func(keystate.Signal)) (stop func()) {
 	x := &watcher{id: id, wake: wake, called: -1}
 	var t *topic
 	w.do(func() {
@@ -216,7 +210,7 @@ func (w *watches) call(key string, r row, to string) {
 }
 
 // has reports whether a locker belongs to this process. Called with w.mu held.
-func (w *watches) has(id string) bool { return w.takers[id].take != nil || w.hints[id] != nil }
+func (w *watches) has(id string) bool { return w.callers[id] != nil }
 
 // named calls the lockers of this process that a call names, except for one. Called with w.mu held.
 func (w *watches) named(key, hash string, number int64, names, except string) {
@@ -254,8 +248,13 @@ func (w *watches) uncertain(key string) {
 	})
 }
 
+// calls reports whether a signal calls a locker.
+func calls(signal keystate.Signal, id string) bool {
+	return signal.Next == "" || indexIn(signal.Next, id) >= 0
+}
+
 // signalText returns a signal as announcements and rows have it.
-func signalText(signal driver.Signal) string {
+func signalText(signal keystate.Signal) string {
 	if signal.Now > 0 {
 		return "*" + strconv.Itoa(signal.Now) + "," + string(signal.Next)
 	}
@@ -263,10 +262,10 @@ func signalText(signal driver.Signal) string {
 }
 
 // signalOf reads such a text.
-func signalOf(text string) (signal driver.Signal) {
+func signalOf(text string) (signal keystate.Signal) {
 	rest, partly := strings.CutPrefix(text, "*")
 	if !partly {
-		return driver.Signal{Next: driver.Waiters(text)}
+		return keystate.Signal{Next: driver.Waiters(text)}
 	}
 	number, next, _ := strings.Cut(rest, ",")
 	signal.Next = driver.Waiters(next)

@@ -31,7 +31,7 @@ import (
 type ruling struct {
 	rep       driver.Reply
 	contended bool
-	waiting   driver.Waiters
+	found     driver.Waiting
 	lasts     bool // the write that it needs waits for the disk
 	err       error
 }

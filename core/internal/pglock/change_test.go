@@ -51,7 +51,7 @@ func TestOnlyALockerThatHasAskedLatelyIsOfferedTheLock(t *testing.T) {
 		}
 		made := deciding(base, func(rec *keystate.Record, at moment, v *ruling) (n keystate.Notices) {
 			s.offers(rec, at)
-			v.waiting, n, v.err = rec.Release(driver.ReleaseRequest{Owner: "o:1"}, func(string) bool { return true }, at.now)
+			v.found, n, v.err = rec.Release(driver.ReleaseRequest{Owner: "o:1"}, func(string) bool { return true }, at.now)
 			return n
 		})
 		made.decide(moment{now: now.Add(time.Millisecond)})

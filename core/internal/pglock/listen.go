@@ -54,13 +54,13 @@ func (w *watches) listen() {
 	s := w.store
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	s.background(func() {
+	go func() { // not in the background: the store may be closed already
 		select {
 		case <-s.stop:
 			cancel()
 		case <-ctx.Done():
 		}
-	})
+	}()
 	pause := minRelisten
 	for {
 		begin := time.Now()
@@ -86,13 +86,10 @@ func (w *watches) listens(listening bool) {
 		w.deaf()
 		return
 	}
-	defer w.hint("", "") // some may have been lost
 	w.do(func() {
 		w.proof.listens, w.proof.sent = true, time.Time{}
 		w.prove(time.Now())
-		for _, t := range w.topics {
-			w.tellAll(t)
-		}
+		w.missed()
 	})
 }
 

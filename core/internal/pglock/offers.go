@@ -12,38 +12,48 @@ import (
 	"github.com/interlock-go/interlock/core/internal/ident"
 )
 
-// taker takes the offers to a locker of this process.
-type taker struct {
-	ready func(bool)
-	take  func(driver.Offer)
-}
-
-// Offers implements [driver.Turns]. A locker takes offers while announcements are heard. Without a Listener
-// there are none.
-func (s *Store) Offers(id string, ready func(bool), take func(driver.Offer)) (stop func()) {
-	if s.set.Listen == nil {
-		return nil
-	}
+// Calls implements [driver.Store]. A locker takes offers while announcements are heard. Without a Listener
+// there are none, and hints stay in the process.
+func (s *Store) Calls(id string, hear func(driver.Call)) (stop func()) {
 	w := &s.watches
 	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.takers[id] = taker{ready, take}
-	ready(w.proof.holds)
+	w.callers[id] = hear
+	reached := w.proof.holds
 	w.begin()
+	w.mu.Unlock()
+	if reached {
+		hear(driver.Call{Reached: true})
+	}
+	end := s.waits.Calls(id, hear)
 	return func() {
 		w.mu.Lock()
-		defer w.mu.Unlock()
-		delete(w.takers, id)
+		delete(w.callers, id)
+		w.mu.Unlock()
+		end()
 	}
+}
+
+// Serves implements [driver.Limited].
+func (s *Store) Serves(h driver.Hold) error {
+	if h.Offered && s.set.Listen == nil {
+		return fmt.Errorf("%w: without a Listener no lock is offered", driver.ErrConfig)
+	}
+	return nil
 }
 
 // reaches notes whether announcements reach this process. Called with w.mu held.
 func (w *watches) reaches(now bool) {
 	if w.proof.holds != now {
 		w.proof.holds = now
-		for _, t := range w.takers {
-			t.ready(now)
-		}
+		w.missed()
+	}
+}
+
+// missed tells the lockers of this process that calls may have been lost. Called with w.mu held.
+func (w *watches) missed() {
+	c := driver.Call{Reached: w.proof.holds}
+	for _, hear := range w.callers {
+		w.told = append(w.told, func() { hear(c) })
 	}
 }
 
@@ -52,7 +62,7 @@ func (w *watches) mayReach(key, id string) bool {
 	_, here := w.places.get(placeName(ident.Hash(key), id))
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return !here || w.takers[id].take != nil
+	return !here || w.callers[id] != nil
 }
 
 // offers sees to it that a release offers the lock only to a locker that is reached: this store announces, and
@@ -80,7 +90,7 @@ func offeredTo(rec *keystate.Record, w driver.Waiter, rep driver.Reply, now time
 
 // offer offers a lock to a locker: of this process, or else by an announcement. It has the name of the key as a
 // hash: the process of the locker knows the key.
-func (w *watches) offer(key, id string, o driver.Offer) {
+func (w *watches) offer(key, id string, o keystate.Offer) {
 	hash := ident.Hash(key)
 	if w.offered(hash, id, o) {
 		return
@@ -93,21 +103,21 @@ func (w *watches) offer(key, id string, o driver.Offer) {
 }
 
 // offered takes an offer. It reports whether the locker belongs to this process.
-func (w *watches) offered(hash, id string, o driver.Offer) (here bool) {
+func (w *watches) offered(hash, id string, o keystate.Offer) (here bool) {
 	p, here := w.places.get(placeName(hash, id))
 	if !here {
 		return false
 	}
 	w.mu.Lock()
-	t := w.takers[id]
+	hear := w.callers[id]
 	w.mu.Unlock()
-	if o.Key = p.key; t.take != nil {
-		t.take(o)
+	if hear != nil {
+		hear(driver.Call{What: driver.Offered, Key: p.key, Token: o.Token, Others: o.Contended})
 		return true
 	}
 	w.store.background(func() { // the locker is there no more
 		_, _ = w.store.Release(context.Background(), driver.ReleaseRequest{ // else the offer ends after a time
-			Key: o.Key, Owner: fmt.Sprintf("%s:%d", id, o.Token), Token: o.Token, TTL: driver.OfferLasts,
+			Key: p.key, Owner: fmt.Sprintf("%s:%d", id, o.Token), Token: o.Token, TTL: driver.OfferLasts,
 			Deadline: time.Now().Add(w.store.set.Timeout),
 		})
 	})
@@ -120,22 +130,7 @@ func (w *watches) heardOffer(text string) {
 	id, number, _ := strings.Cut(text, " ")
 	number, contended := strings.CutSuffix(number, "+")
 	if token, err := strconv.ParseInt(number, 10, 64); err == nil && token > 0 {
-		w.offered(hash, id, driver.Offer{Token: token, Contended: contended})
-	}
-}
-
-// Notify implements [driver.Turns]. A hint for a locker of another process is an announcement. It
-// names the owner, and not the key, which may be secret. Without a Listener hints stay in the process.
-func (s *Store) Notify(id string, hear func(key, owner string)) (stop func()) {
-	w := &s.watches
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.hints[id] = hear
-	w.begin()
-	return func() {
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		delete(w.hints, id)
+		w.offered(hash, id, keystate.Offer{Token: token, Contended: contended})
 	}
 }
 
@@ -146,20 +141,20 @@ func (w *watches) want(key, owner string) {
 	}
 }
 
-// hint passes a hint on to the locker of an owner, or to all lockers if there is no owner. It reports
-// whether the locker belongs to this process.
+// hint passes a hint on to the locker of an owner. A hint for a locker of another process is an announcement, and
+// names the owner, not the key, which may be secret. It reports whether the locker belongs to this process.
 func (w *watches) hint(key, owner string) (here bool) {
 	id, _ := driver.IsAttentive(owner)
-	var all []func(key, owner string)
 	w.mu.Lock()
-	for other, hear := range w.hints {
-		if owner == "" || other == id {
-			all = append(all, hear)
-		}
-	}
+	hear := w.callers[id]
 	w.mu.Unlock()
-	for _, hear := range all {
-		hear(key, owner)
+	switch {
+	case hear == nil:
+		return false
+	case owner == driver.Attentive(id+":0"):
+		hear(driver.Call{What: driver.Displaced, Key: key})
+	default:
+		hear(driver.Call{What: driver.Wanted, Key: key, Owner: owner})
 	}
-	return len(all) > 0
+	return true
 }

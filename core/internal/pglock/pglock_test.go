@@ -8,9 +8,11 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/interlock-go/interlock/core/driver"
+	"github.com/interlock-go/interlock/core/driver/keystate"
 	"github.com/interlock-go/interlock/core/internal/ident"
 	"github.com/interlock-go/interlock/core/observe"
 )
@@ -150,11 +152,11 @@ type quiet struct{ Listener }
 
 // waiting has a locker of a store wait for a key, in a list with the number of a call, and returns what its watcher
 // is told.
-func waiting(s *Store, id, key string, called int64) (told *[]driver.Signal) {
-	told = new([]driver.Signal)
+func waiting(s *Store, id, key string, called int64) (told *[]keystate.Signal) {
+	told = new([]keystate.Signal)
 	s.watches.looking, s.watches.started = true, true // there is no server
 	s.watches.listed(key, id, called, 0)
-	s.watches.watch(id, key, func(signal driver.Signal) { *told = append(*told, signal) })
+	s.watches.watch(id, key, func(signal keystate.Signal) { *told = append(*told, signal) })
 	return told
 }
 
@@ -178,15 +180,15 @@ func TestACallReachesTheLockersThatItNames(t *testing.T) {
 			s.watches.hear(message)
 		}
 	}
-	first, place := driver.Signal{Next: "a~b,here~a"}, driver.Signal{Next: "+a~b", Now: 1}
+	first, place := keystate.Signal{Next: "a~b,here~a"}, keystate.Signal{Next: "+a~b", Now: 1}
 	for _, message := range announced {
 		other.watches.hear(message)
 		other.watches.hear(message)
 	}
-	if want := []driver.Signal{first, {Next: "here~a"}}; !slices.Equal(*here, want) {
+	if want := []keystate.Signal{first, {Next: "here~a"}}; !slices.Equal(*here, want) {
 		t.Errorf("the locker of the releasing process was told %+v; want %+v", *here, want)
 	}
-	if want := []driver.Signal{first, place}; !slices.Equal(*a, want) {
+	if want := []keystate.Signal{first, place}; !slices.Equal(*a, want) {
 		t.Errorf("the locker that is named was told %+v; want %+v", *a, want)
 	}
 	if len(*c)+len(*otherKey) > 0 {
@@ -194,7 +196,7 @@ func TestACallReachesTheLockersThatItNames(t *testing.T) {
 	}
 	s.watches.uncertain(key)
 	other.watches.hear(announced[len(announced)-1])
-	if n := len(*c); n != 1 || (*c)[0] != (driver.Signal{}) {
+	if n := len(*c); n != 1 || (*c)[0] != (keystate.Signal{}) {
 		t.Errorf("after a release that is not known, a locker was told %+v; want that it is to look", *c)
 	}
 }
@@ -203,16 +205,46 @@ func TestACallReachesTheLockersThatItNames(t *testing.T) {
 func TestACallBeforeTheWatchIsNotLost(t *testing.T) {
 	for name, c := range map[string]struct {
 		known int64
-		want  []driver.Signal
-	}{"since the answer": {1, []driver.Signal{{Next: "w~a"}}}, "before the answer": {2, nil}} {
+		want  []keystate.Signal
+	}{"since the answer": {1, []keystate.Signal{{Next: "w~a"}}}, "before the answer": {2, nil}} {
 		s := New(nil, Config{Listen: quiet{}})
 		s.watches.looking, s.watches.started = true, true
 		s.watches.listed("k", "w", c.known, 0)
 		s.watches.hear(ident.Hash("k") + " another-store 2 w~a")
-		var told []driver.Signal
-		s.watches.watch("w", "k", func(signal driver.Signal) { told = append(told, signal) })
+		var told []keystate.Signal
+		s.watches.watch("w", "k", func(signal keystate.Signal) { told = append(told, signal) })
 		if !slices.Equal(told, c.want) {
 			t.Errorf("%s: the watch is told %+v; want %+v", name, told, c.want)
 		}
 	}
+}
+
+// endless is a Listener that hears nothing until its context ends.
+type endless struct{}
+
+func (endless) Listen(ctx context.Context, _ func(string), _ func(bool)) error {
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+// A store may be closed between the beginning of its listener and the first step of that: Close waited for the
+// listener without end.
+func TestTheListenerOfAStoreThatIsClosedEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := New(nil, Config{Listen: endless{}})
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+		ended := make(chan struct{})
+		go func() {
+			s.watches.listen()
+			close(ended)
+		}()
+		synctest.Wait()
+		select {
+		case <-ended:
+		default:
+			t.Error("the listener goes on in a closed store; want that it ends")
+		}
+	})
 }

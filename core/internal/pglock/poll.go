@@ -6,7 +6,6 @@ import (
 	"math"
 	"time"
 
-	"github.com/interlock-go/interlock/core/driver"
 	"github.com/interlock-go/interlock/core/driver/keystate"
 	"github.com/interlock-go/interlock/core/internal/pgpool"
 )
@@ -157,12 +156,12 @@ func (w *watches) found(t *topic, n news, now time.Time) {
 		t.ahead = min(t.ahead, max(at, 0))
 		missed := n.called != 0 && n.called != x.called
 		switch x.called = n.called; {
-		case missed && signal.Calls(x.id):
+		case missed && calls(signal, x.id):
 			w.tell(x, signal)
 		case missed && at < 0:
-			w.tell(x, driver.Signal{}) // its turn has passed
+			w.tell(x, keystate.Signal{}) // its turn has passed
 		case ended:
-			w.tell(x, driver.Signal{Next: list})
+			w.tell(x, keystate.Signal{Next: list})
 		}
 	}
 }

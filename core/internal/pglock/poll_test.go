@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/interlock-go/interlock/core/driver"
+	"github.com/interlock-go/interlock/core/driver/keystate"
 )
 
 // list is the record of a held lock with a list.
@@ -27,14 +27,14 @@ func TestALookFindsWhoWasCalledAndWhoseTurnHasPassed(t *testing.T) {
 		called int64
 		names  string
 		text   string
-		want   []driver.Signal
+		want   []keystate.Signal
 	}{
 		"no call since":                    {1, "w", list("w"), nil},
-		"it was called":                    {2, "w~a,x~a", list("w~a", "x~a"), []driver.Signal{{Next: "w~a,x~a"}}},
+		"it was called":                    {2, "w~a,x~a", list("w~a", "x~a"), []keystate.Signal{{Next: "w~a,x~a"}}},
 		"another was called":               {2, "x~a", list("w~a"), nil},
-		"its turn has passed":              {2, "x~a", list("x~a"), []driver.Signal{{}}},
-		"it was called, and lost its turn": {2, "w~a,x~a", list(), []driver.Signal{{Next: "w~a,x~a"}}},
-		"a place":                          {2, "*1,+w~a", list("+w~a"), []driver.Signal{{Next: "+w~a", Now: 1}}},
+		"its turn has passed":              {2, "x~a", list("x~a"), []keystate.Signal{{}}},
+		"it was called, and lost its turn": {2, "w~a,x~a", list(), []keystate.Signal{{Next: "w~a,x~a"}}},
+		"a place":                          {2, "*1,+w~a", list("+w~a"), []keystate.Signal{{Next: "+w~a", Now: 1}}},
 	} {
 		s := New(nil, Config{})
 		told := waiting(s, "w", "k", 1)
@@ -60,7 +60,7 @@ func TestALookDoesNotTellAnEarlierCallAfterALaterOne(t *testing.T) {
 	earlier := []news{{row: row{text: list(), called: 2, names: "w~a"}, i: 1, there: true}}
 	s.watches.call("k", row{called: 3, names: "w~a,x~a"}, "")
 	s.watches.looked(topics, earlier, nil, began, time.Now())
-	if want := []driver.Signal{{Next: "w~a,x~a"}}; !slices.Equal(*told, want) {
+	if want := []keystate.Signal{{Next: "w~a,x~a"}}; !slices.Equal(*told, want) {
 		t.Errorf("a look that began before the call wakes the watcher with %+v; want %+v", *told, want)
 	}
 	s.watches.listed("k", "w", 4, 0)

@@ -12,6 +12,7 @@ import (
 	"github.com/interlock-go/interlock/core/internal/inflight"
 	"github.com/interlock-go/interlock/core/internal/logs"
 	"github.com/interlock-go/interlock/core/internal/pgpool"
+	"github.com/interlock-go/interlock/core/internal/waits"
 )
 
 const (
@@ -96,6 +97,7 @@ type Store struct {
 	requests lane // of callers
 	renewals lane // of watchdogs
 	watches  watches
+	waits    *waits.Waits // the keys that lockers of this process wait for
 
 	mu       sync.Mutex
 	over     bool           // no more work
@@ -121,6 +123,9 @@ func New(db *sql.DB, cfg Config) *Store {
 	s.requests = lane{store: s, most: maxWorkers, parked: make(map[string][]*request)}
 	s.renewals = lane{store: s, most: maxRenewing, parked: make(map[string][]*request)}
 	s.watches.init(s)
+	s.waits = waits.New(func(id, key string, _ time.Time, told waits.Told) (stop func()) {
+		return s.watches.watch(id, key, func(signal keystate.Signal) { told(signal.Next, signal.Now) })
+	})
 	s.clock.begin = time.Now()
 	return s
 }
@@ -210,13 +215,20 @@ func (s *Store) ask(ctx context.Context, ask driver.AcquireRequest, by rule) (dr
 		key: ask.Key, owner: ask.Owner, waiter: ask.Waiter, from: ask.From,
 	}
 	if ask.Late != nil {
-		r.late = func() { ask.Late(r.reply()) }
+		r.late = func() { ask.Late(s.asked(&ask, r)) }
 	}
 	r.send()
 	if !r.wait(ctx, ask.Deadline) {
 		return driver.Reply{}, inflight.Pending(ctx)
 	}
-	return r.reply()
+	return s.asked(&ask, r)
+}
+
+// asked makes the caller's reply, and notes whether its locker waits.
+func (s *Store) asked(ask *driver.AcquireRequest, r *request) (driver.Reply, error) {
+	rep, err := r.reply()
+	s.waits.Asked(ask, rep, err, false)
+	return rep, err
 }
 
 // reply makes the caller's reply.
@@ -229,16 +241,16 @@ func (r *request) reply() (rep driver.Reply, err error) {
 }
 
 // Release implements [driver.Store].
-func (s *Store) Release(_ context.Context, ask driver.ReleaseRequest) (waiting driver.Waiters, err error) {
+func (s *Store) Release(_ context.Context, ask driver.ReleaseRequest) (found driver.Waiting, err error) {
 	if err := checkTexts(ask.Owner, string(ask.Waiter)); err != nil {
-		return "", err
+		return found, err
 	}
 	r := &request{
 		store: s, lane: &s.requests, stubborn: true, deadline: ask.Deadline, done: make(chan *request, 1), key: ask.Key, owner: ask.Owner,
 	}
 	r.rule = func(rec *keystate.Record, at moment, v *ruling) (n keystate.Notices) {
 		s.offers(rec, at)
-		v.waiting, n, v.err = rec.Release(ask, func(id string) bool { return s.watches.mayReach(ask.Key, id) }, at.now)
+		v.found, n, v.err = rec.Release(ask, func(id string) bool { return s.watches.mayReach(ask.Key, id) }, at.now)
 		return n
 	}
 	r.send()
@@ -247,22 +259,20 @@ func (s *Store) Release(_ context.Context, ask driver.ReleaseRequest) (waiting d
 		until = until.Add(driverWait)
 	}
 	if !r.wait(context.Background(), until) {
-		return "", errNoAnswer
+		return found, errNoAnswer
 	}
 	switch {
 	case r.err != nil:
-		return "", r.err
+		return found, r.err
 	case r.answer.err != nil && r.ambiguous:
 		// "Not the owner" after an earlier try with a lost reply: that try released it.
 		s.watches.uncertain(ask.Key)
-		return "", nil
+		return found, nil
 	}
-	return r.answer.waiting, r.answer.err
-}
-
-// Watch implements [driver.Store].
-func (s *Store) Watch(id, key string, _ time.Time, wake func(driver.Signal)) (stop func()) {
-	return s.watches.watch(id, key, wake)
+	if ask.Waiter != "" && r.answer.err == nil {
+		s.waits.Waits(ask.Waiter.ID(), ask.Key, r.sent, time.Time{})
+	}
+	return r.answer.found, r.answer.err
 }
 
 // Renew implements [driver.Store].

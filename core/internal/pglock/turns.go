@@ -27,6 +27,7 @@ func (s *Store) Decline(ctx context.Context, key, waiter string) error {
 	if checkTexts(waiter) != nil {
 		return nil // it is in no list
 	}
+	s.waits.Left(waiter, key)
 	r := &request{
 		store: s, lane: &s.requests, once: true, deadline: time.Now().Add(s.set.Timeout), key: key, done: make(chan *request, 1),
 		rule: func(rec *keystate.Record, at moment, _ *ruling) keystate.Notices { return rec.Decline(waiter, at.now) },

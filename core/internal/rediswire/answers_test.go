@@ -1,6 +1,7 @@
 package rediswire
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -72,14 +73,13 @@ func FuzzAnnouncements(f *testing.F) {
 		f.Add(m)
 	}
 	f.Fuzz(func(t *testing.T, message string) {
-		s := signalOf(message)
+		c, called := turnOf(message, "a")
+		named := slices.ContainsFunc(strings.Split(message, ","), func(w string) bool { return driver.Waiter(w).ID() == "a" })
 		switch {
-		case s.Now < 0, s.Now > 0 && s.Next == "":
-			t.Errorf("%q is %+v", message, s)
-		case s.Now > 0 && !strings.HasSuffix(message, ","+string(s.Next)):
-			t.Errorf("%q is %+v", message, s)
-		case s.Now == 0 && s.Next != "" && string(s.Next) != message:
-			t.Errorf("%q is %+v", message, s)
+		case called && c.What == driver.Turn && (!named || c.In < 0), c.What != driver.Turn && c.What != driver.Unsure:
+			t.Errorf("%q is %+v, %v; want the turn of a locker that it names, or none", message, c, called)
+		case called && c.What == driver.Unsure && message != "" && message[0] != '*':
+			t.Errorf("%q is %+v; want the list to be read", message, c)
 		}
 	})
 }

@@ -112,7 +112,7 @@ func TestADialThatHangsIsBoundedByTheStore(t *testing.T) {
 			rdb := redis.NewClient(o)
 			defer rdb.Close()
 			s := open(t, rdb, func(set *Config) { set.Timeout = 50 * time.Millisecond })
-			stop := s.Watch("w1", "k", time.Now(), func(driver.Signal) {}) // a subscription hangs too
+			stop := s.Calls("w1", func(driver.Call) {}) // a subscription hangs too
 			err := acquireWithin(t.Context(), s, "k", 24*time.Hour)
 			if !errors.Is(err, driver.ErrUnavailable) || errors.Is(err, errMaybe) {
 				t.Errorf("Acquire: %v", err)

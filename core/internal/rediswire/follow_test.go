@@ -54,7 +54,7 @@ func hold(t *testing.T, s *Store, key string) {
 			t.Error(err)
 		}
 	})
-	stop := s.Watch("w1", key, time.Now(), func(driver.Signal) {})
+	stop := s.Calls("w1", func(driver.Call) {})
 	t.Cleanup(stop)
 }
 

@@ -191,7 +191,7 @@ type release struct {
 }
 
 // Release implements [driver.Store].
-func (s *Store) Release(ctx context.Context, ask driver.ReleaseRequest) (waiting driver.Waiters, err error) {
+func (s *Store) Release(ctx context.Context, ask driver.ReleaseRequest) (found driver.Waiting, err error) {
 	if ask.Revoked > 0 {
 		return s.revoke(ctx, ask)
 	}
@@ -229,11 +229,11 @@ func (s *Store) Release(ctx context.Context, ask driver.ReleaseRequest) (waiting
 	r.Deadline, r.Stubborn, r.Least = ask.Deadline, true, 2
 	r.Do(context.Background(), time.Time{})     // the request ends by its own bounds
 	if r.Err != nil || r.Val != any(int64(1)) { // else nothing is to be said
-		waiting, err = s.released(r)
+		found, err = s.released(r)
 	}
 	r.ask = driver.ReleaseRequest{}
 	s.releases.Put(r)
-	return waiting, err
+	return found, err
 }
 
 // RoundTrip implements [driver.Turns].
@@ -266,26 +266,26 @@ func (s *Store) Decline(ctx context.Context, key, waiter string) error {
 var errRepeated = fmt.Errorf("%w: one of the tries had no answer", driver.ErrUnavailable)
 
 // released reads a reply of the script other than 1.
-func (s *Store) released(r *release) (waiting driver.Waiters, err error) {
+func (s *Store) released(r *release) (found driver.Waiting, err error) {
 	if r.Err != nil {
-		return "", Wrap(r.Err)
+		return found, Wrap(r.Err)
 	}
 	n, err := code(r.Val, 2)
 	switch {
 	case err != nil:
-		if waiting, ok := listed(r.Val); ok {
-			return waiting, nil
+		if list, ok := listed(r.Val); ok {
+			return list.Found(r.ask.Waiter), nil
 		}
-		return "", Wrap(err)
+		return found, Wrap(err)
 	case n <= 0 && !r.Ambiguous:
 		err := notOwner(n)
 		s.revoked(r.ask.Key, r.ask.Owner, err)
-		return "", err
+		return found, err
 	case n == 2:
 		s.SayMute()
 	}
 	// "Not the owner" after an earlier try with a lost reply: that try released it.
-	return "", nil
+	return found, nil
 }
 
 // SayMute logs, once, that an announcement was refused. The release or grant itself has

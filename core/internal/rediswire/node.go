@@ -210,8 +210,8 @@ func (n *Node) Confirm(ctx context.Context, batch []Confirmation, done func(i in
 // each release to all who listen. Both are empty when the node may have missed a release.
 func (n *Node) Watch(key string, since time.Time, wake func(owner string, next driver.Waiters)) (stop func()) {
 	channel := n.store.names.channel(n.store.names.lock(key))
-	return n.store.Subscribe(channel, since, func(s driver.Signal) {
-		owner, next, _ := strings.Cut(string(s.Next), " ")
+	return n.store.Subscribe(channel, since, func(message string) {
+		owner, next, _ := strings.Cut(message, " ")
 		wake(owner, driver.Waiters(next))
 	})
 }

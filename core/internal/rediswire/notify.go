@@ -9,64 +9,63 @@ import (
 	"github.com/interlock-go/interlock/core/driver"
 )
 
-// Notify implements [driver.Turns]: the locker has a separate channel. A message there is
-// the number of an owner of the locker, a space and the name of a lock (lua/want.lua).
-// Anything else is ignored, also messages of later versions.
-func (s *Store) Notify(id string, hear func(key, owner string)) (stop func()) {
-	return s.subscriber.watch(s.names.wanted(id), time.Now(), func(message string) {
-		if message == "" {
-			hear("", "")
-		} else if key, owner, ok := s.newsOf(id, message); ok {
-			hear(key, owner)
-		}
-	})
-}
-
-// newsOf reads a message on the channel of a locker.
-func (s *Store) newsOf(id, message string) (key, owner string, ok bool) {
-	number, name, _ := strings.Cut(message, " ")
-	if _, err := strconv.ParseUint(number, 10, 64); err != nil {
-		return "", "", false
-	}
-	key, ok = s.KeyOf(name)
-	return key, driver.Attentive(id + ":" + number), ok
-}
-
-// Offers implements [driver.Turns]. A message on the channel of the locker is "=", the token,
-// "+" if others wait, a space and the name of a lock (lua/freed.lua). Where a grant has to be
-// acknowledged by replicas, and where several servers have the locks, the store reaches no locker.
-func (s *Store) Offers(id string, ready func(bool), take func(driver.Offer)) (stop func()) {
+// Calls implements [driver.Store]: each locker has a channel, which tells of all keys (lua/call.lua,
+// freed.lua, want.lua).
+func (s *Store) Calls(id string, hear func(driver.Call)) (stop func()) {
 	channel := s.names.wanted(id)
 	var mu sync.Mutex // so that the last that is said is the state
-	say := func() {
+	unsure := func() {
 		mu.Lock()
 		defer mu.Unlock()
-		one := !s.announce.sharded.Load() && s.keyspace != nil && s.keyspace.state.Load() != divided
-		ready(one && s.ack.replicas == 0 && s.subscriber.hears(channel))
+		hear(driver.Call{Reached: s.offersTo(channel)})
 	}
 	stop = s.subscriber.watch(channel, time.Now(), func(message string) {
 		if message == "" {
-			say()
-		} else if o, ok := s.offerOf(message); ok {
-			take(o)
+			unsure()
+		} else if c, ok := s.callOf(id, message); ok {
+			hear(c)
 		}
 	})
-	say() // the channel may be subscribed to already
+	if s.subscriber.hears(channel) {
+		unsure() // nothing else says so
+	}
 	return stop
 }
 
-// offerOf reads a message on the channel of a locker.
-func (s *Store) offerOf(message string) (o driver.Offer, ok bool) {
-	number, name, _ := strings.Cut(message, " ")
-	number, ok = strings.CutPrefix(number, "=")
-	number, o.Contended = strings.CutSuffix(number, "+")
-	token, err := strconv.ParseInt(number, 10, 64)
-	if !ok || err != nil || token <= 0 {
-		return o, false
+// offersTo reports whether a locker can be offered a lock on its channel. Where a grant has to be acknowledged by
+// replicas, and where several servers have the locks, the store reaches no locker.
+func (s *Store) offersTo(channel string) bool {
+	one := !s.announce.sharded.Load() && s.keyspace != nil && s.keyspace.state.Load() != divided
+	return one && s.ack.replicas == 0 && s.subscriber.hears(channel)
+}
+
+// callOf reads a message on the channel of a locker: something, a space and the name of a lock. Anything else
+// is ignored, also messages of later versions.
+//
+//	:list   its turn comes, with the lockers that are called
+//	=token  it is offered the lock; "+" behind the token says that others wait
+//	number  another locker waits for the lock of the owner with that number; zero: a newer caller has come
+func (s *Store) callOf(id, message string) (c driver.Call, ok bool) {
+	what, name, _ := strings.Cut(message, " ")
+	key, ok := s.KeyOf(name)
+	if !ok {
+		return c, false
 	}
-	o.Token = token
-	o.Key, ok = s.KeyOf(name)
-	return o, ok
+	if list, isList := strings.CutPrefix(what, ":"); isList {
+		c, ok = turnOf(list, id)
+	} else if offer, isOffer := strings.CutPrefix(what, "="); isOffer {
+		offer, others := strings.CutSuffix(offer, "+")
+		token, err := strconv.ParseInt(offer, 10, 64)
+		c, ok = driver.Call{What: driver.Offered, Token: token, Others: others}, err == nil && token > 0
+	} else if number, err := strconv.ParseUint(what, 10, 64); err != nil {
+		ok = false
+	} else if number == 0 {
+		c.What = driver.Displaced
+	} else {
+		c = driver.Call{What: driver.Wanted, Owner: driver.Attentive(id + ":" + what)}
+	}
+	c.Key = key
+	return c, ok
 }
 
 // news returns a channel and a message which tell the locker of an attentive owner that

@@ -41,19 +41,18 @@ func placesOf(ask *driver.AcquireRequest) (atMost, tokens int64, err error) {
 	}
 }
 
-// signalOf reads what a script has announced: the list of the waiting lockers when a
-// lock is free, "*k,list" when k places are. Of anything else it makes the signal that
-// has every locker look.
-func signalOf(message string) driver.Signal {
-	if !partial(message) {
-		return driver.Signal{Next: driver.Waiters(message)}
+// turnOf reads the list of a call: "*k,list" when k places are free, and else the list. Of anything else it
+// makes the call that has the locker look.
+func turnOf(text, id string) (c driver.Call, ok bool) {
+	if !partial(text) {
+		return driver.Waiters(text).Call(id, 0)
 	}
-	number, list, _ := strings.Cut(message[1:], ",")
+	number, list, _ := strings.Cut(text[1:], ",")
 	n, err := strconv.ParseUint(number, 10, 31)
 	if err != nil || n == 0 || list == "" {
-		return driver.Signal{}
+		return driver.Call{}, true
 	}
-	return driver.Signal{Next: driver.Waiters(list), Now: int(n)}
+	return driver.Waiters(list).Call(id, int(n))
 }
 
 // partial reports whether a message says that places are free, and the lock is not.

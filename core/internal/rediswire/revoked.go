@@ -20,7 +20,7 @@ const unknownUser = "unknown"
 
 // revoke releases a lock for an operator. The mark of the release comes first, so that the holder does
 // not take it for a loss of Redis's.
-func (s *Store) revoke(ctx context.Context, ask driver.ReleaseRequest) (driver.Waiters, error) {
+func (s *Store) revoke(ctx context.Context, ask driver.ReleaseRequest) (driver.Waiting, error) {
 	mark := s.revokedName(ask.Key, ask.Owner)
 	var marked *redis.IntCmd
 	_, err := s.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
@@ -32,7 +32,7 @@ func (s *Store) revoke(ctx context.Context, ask driver.ReleaseRequest) (driver.W
 		s.log.Warn("interlock: the holder of a lock that an operator releases will take it for deleted", "key_hash", ident.Hash(ask.Key), "error", err)
 	}
 	ask.Revoked, ask.Remember = 0, true
-	waiting, err := s.Release(ctx, ask)
+	found, err := s.Release(ctx, ask)
 	switch notOwner := errors.Is(err, driver.ErrNotOwner); {
 	case err == nil:
 		s.tell(ctx, ask.Key, ask.Owner)
@@ -43,7 +43,7 @@ func (s *Store) revoke(ctx context.Context, ask driver.ReleaseRequest) (driver.W
 			return s.Release(ctx, ask) // which says how it was lost
 		}
 	}
-	return waiting, err
+	return found, err
 }
 
 // tell has the process of an attentive holder look at its lock. If that fails, the holder

@@ -86,7 +86,7 @@ func TestAConnectionOfASubscriptionLoadsNoScripts(t *testing.T) {
 	t.Parallel()
 	var w written
 	s := common(t, func(o *redis.Options) { o.Dialer = w.dial })
-	defer s.Watch("w1", "k", time.Now(), func(driver.Signal) {})()
+	defer s.Calls("w1", func(driver.Call) {})()
 	redistest.Eventually(t, time.Minute, func(context.Context) error {
 		s.subscriber.mu.Lock()
 		defer s.subscriber.mu.Unlock()

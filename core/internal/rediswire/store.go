@@ -36,7 +36,6 @@ type Store struct {
 	trips                      clock.Trips // of requests for locks
 
 	subscriber *subscriber
-	called     called
 	shut       atomic.Bool
 	mute       atomic.Bool   // announcements are refused, which was said
 	occupied   logs.Throttle // keys with a value that is no lock
@@ -185,7 +184,8 @@ func (s *Store) Delete(ctx context.Context, keys ...string) error {
 	return Wrap(s.requests.single.Del(ctx, keys...).Err())
 }
 
-// Subscribe calls wake for announcements on a channel, as [Store.Watch] does.
-func (s *Store) Subscribe(channel string, since time.Time, wake func(driver.Signal)) (stop func()) {
-	return s.subscriber.watch(channel, since, func(message string) { wake(signalOf(message)) })
+// Subscribe calls hear for messages on a channel, and for a message that may have been missed since an instant. An
+// empty message says that others may have been.
+func (s *Store) Subscribe(channel string, since time.Time, hear func(message string)) (stop func()) {
+	return s.subscriber.watch(channel, since, hear)
 }

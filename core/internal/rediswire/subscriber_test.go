@@ -32,7 +32,7 @@ func TestContendedKeysAreForgottenWithoutTheRightToSubscribe(t *testing.T) {
 	s := open(t, rdb, func(set *Config) { set.Log = logs.To(log.Logger()) })
 	t.Cleanup(func() { _ = s.Close() })
 	for i := range n {
-		s.Watch("w1", fmt.Sprint("k", i), time.Now(), func(driver.Signal) {})()
+		s.Calls(fmt.Sprint("w", i), func(driver.Call) {})()
 	}
 	s.subscriber.mu.Lock()
 	for _, topic := range s.subscriber.topics {

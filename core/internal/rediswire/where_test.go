@@ -79,7 +79,7 @@ func listens(ctx context.Context, s *Store, rdb *redis.Client, id string) error 
 // for good, since no request goes by it: it received no release.
 func TestAConnectionThatIsDialedWhileTheAddressChangesDoesNotStay(t *testing.T) {
 	for name, connect := range map[string]func(*Store){
-		"subscription": func(s *Store) { s.Watch("w1", "watched", time.Now(), func(driver.Signal) {}) },
+		"subscription": func(s *Store) { s.Calls("w1", func(driver.Call) {}) },
 		"renewals": func(s *Store) {
 			s.Renew(context.Background(), []driver.Renewal{{Key: "k", Owner: "o", TTL: time.Minute}}, func(int, bool, error) {})
 		},
@@ -128,7 +128,7 @@ func TestASubscriptionThatLeadsElsewhereThanRequestsIsGivenUp(t *testing.T) {
 	take(t, s, "k") // over a connection that stays
 	rest(t, s)
 	addr.now.Store(before)
-	s.Watch("w1", "watched", time.Now(), func(driver.Signal) {})
+	s.Calls("w1", func(driver.Call) {})
 	old, rdb := before.Client(t), after.Client(t)
 	redistest.Eventually(t, time.Minute, func(ctx context.Context) error { return listens(ctx, s, old, "w1") })
 	addr.now.Store(after)
@@ -146,7 +146,7 @@ func TestASubscriptionGoesWithItsChannelToAnotherNode(t *testing.T) {
 	s := newStore(t, clusterOf(t, &now))
 	s.dialer.follow = follow{} // the nodes of a Cluster are asked when that seems to help
 	s.subscriber.silence = 200 * time.Millisecond
-	s.Watch("w1", "watched", time.Now(), func(driver.Signal) {})
+	s.Calls("w1", func(driver.Call) {})
 	redistest.Eventually(t, time.Minute, func(ctx context.Context) error { return listens(ctx, s, before.Client(t), "w1") })
 	now.Store(after)
 	s.reload()
@@ -163,7 +163,7 @@ func TestASubscriptionIsKeptWithoutTheRightToFindOutWhereItLeads(t *testing.T) {
 	}
 	s := newStore(t, srv.Client(t, func(o *redis.Options) { o.Username, o.Password, o.ClientName = "app", "p", "store" }))
 	s.subscriber.silence = 200 * time.Millisecond
-	s.Watch("w1", "watched", time.Now(), func(driver.Signal) {})
+	s.Calls("w1", func(driver.Call) {})
 	redistest.Eventually(t, time.Minute, func(ctx context.Context) error { return listens(ctx, s, admin, "w1") })
 	pinged(t, srv)
 	s.subscriber.mu.Lock()
@@ -185,7 +185,7 @@ func TestASubscriptionThatHearsNothingOfScriptsIsNotMadeAnewForEver(t *testing.T
 	take(t, s, "k") // over a connection that stays
 	rest(t, s)
 	addr.now.Store(subscriptions)
-	s.Watch("w1", "watched", time.Now(), func(driver.Signal) {})
+	s.Calls("w1", func(driver.Call) {})
 	pinged(t, subscriptions)
 	redistest.Eventually(t, time.Minute, func(context.Context) error { // the line is written on another goroutine
 		if log.Count("does not reach the subscriptions of this process") == 0 {

@@ -41,7 +41,8 @@ func (store) Renew(_ context.Context, batch []driver.Renewal, done func(int, boo
 }
 
 // Release implements driver.Store.
-func (store) Release(context.Context, driver.ReleaseRequest) (driver.Waiters, error) { return "", nil }
+func (store) Release(context.Context, driver.ReleaseRequest) (driver.Waiting, error) { return driver.Waiting{}, nil }
 
 // Watch implements driver.Store.
-func (store) Watch(string, string, time.Time, func(driver.Signal)) (stop func()) { return func() {} }
+func (store) Calls(string, func(driver.Call)) (stop func()) { return func() {} }
+
