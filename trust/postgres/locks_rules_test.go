@@ -119,7 +119,7 @@ func (w *rulesWorld) request() call {
 	h := w.holders[w.rand.IntN(len(w.holders))]
 	switch n {
 	case 7, 8:
-		return renews(driver.Renewal{Key: w.key, Owner: h.Owner, Kind: h.Kind, TTL: req.TTL, Asked: true})
+		return renews(driver.Renewal{Key: w.key, Owner: h.Owner, Kind: h.Kind, TTL: req.TTL + rulesLonger, Asked: true})
 	case 9:
 		return declines(w.key, req.Waiter.ID())
 	case 10:

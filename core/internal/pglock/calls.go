@@ -14,8 +14,8 @@ import (
 const (
 	// lookSoonest and lookLatest bound the pauses between two looks at a lock for which a
 	// locker of this process waits. Each is a quarter of the time for which nothing has
-	// happened: what took long may be noticed late. A locker that is not the first of the list looks less
-	// often, as its turn comes later.
+	// happened: what took long may be noticed late. A locker that is not among the first two of the
+	// list looks less often, as its turn comes later.
 	lookSoonest = 20 * time.Millisecond
 	lookLatest  = 200 * time.Millisecond
 	// heardSoonest and heardLatest are the same where calls are heard: only for a
@@ -179,7 +179,7 @@ func (w *watches) soon(t *topic, now time.Time) {
 
 // pause is for how long the poller need not look at a topic. Called with w.mu held.
 func (w *watches) pause(t *topic, now time.Time) time.Duration {
-	soonest, latest := time.Duration(1+t.ahead)*lookSoonest, lookLatest
+	soonest, latest := time.Duration(max(1, t.ahead))*lookSoonest, lookLatest
 	if w.proof.holds {
 		soonest, latest = heardSoonest, heardLatest
 	}

@@ -33,6 +33,7 @@ type ruling struct {
 	contended bool
 	found     driver.Waiting
 	lasts     bool // the write that it needs waits for the disk
+	renewed   bool // a lease is longer
 	err       error
 }
 
@@ -129,15 +130,13 @@ const noRow = `{"v":1}`
 
 // decide has the rules decide.
 func (c *change) decide(at moment) {
-	var rec keystate.Record
 	c.next, c.writes, c.lasts, c.heard, c.notes = row{}, false, false, keystate.Notices{}, nil
-	if c.base.text != "" {
-		if err := rec.UnmarshalText([]byte(c.base.text)); err != nil {
-			for _, r := range c.asks {
-				r.answer = &ruling{err: err}
-			}
-			return
+	rec, err := c.base.read()
+	if err != nil {
+		for _, r := range c.asks {
+			r.answer = &ruling{err: err}
 		}
+		return
 	}
 	here := time.Now()
 	since := c.base.listed(rec.Waiting(), here)
@@ -145,7 +144,7 @@ func (c *change) decide(at moment) {
 	c.at = at
 	for _, r := range c.asks {
 		v := new(ruling)
-		n := r.rule(&rec, at, v)
+		n := r.rule(rec, at, v)
 		if n.Announced {
 			rec.Delay(at.calls)
 		}
@@ -157,9 +156,9 @@ func (c *change) decide(at moment) {
 	text, _ := rec.AppendText(nil) // the texts of requests are checked: it has no error
 	c.writes = c.lasts || string(text) != cmp.Or(c.base.text, noRow)
 	c.list = rec.Waiting()
-	c.next = row{string(text), at.now, c.base.called, c.base.names, c.base.listed(c.list, here)}
-	c.token, c.ends = rec.Last(), rec.Until()
-	if later := rec.Clone(); !rec.Idle(at.now) {
+	c.next = row{text: string(text), record: rec, at: at.now, called: c.base.called, names: c.base.names, since: c.base.listed(c.list, here)}
+	if c.token, c.ends = rec.Last(), rec.Until(); !rec.Idle(at.now) {
+		later := rec.Clone()
 		if later.At(c.ends); !later.Idle(c.ends) {
 			c.ends = c.ends.Add(keepRecord)
 		}

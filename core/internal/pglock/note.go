@@ -43,13 +43,13 @@ func (r *request) loser() string { return cmp.Or(r.from, r.owner) }
 // note has the change make the notes of a request. A request that brings the same owner in the same batch is
 // refused by it.
 func (c *change) note(r *request, n keystate.Notices, now time.Time) {
-	key := noteOf(c.key, r.loser())
 	switch {
 	case n.Noted > 0:
-		c.notes = append(c.notes, note{key: key, why: passedOn, ends: now.Add(n.Noted)})
+		c.notes = append(c.notes, note{key: noteOf(c.key, r.loser()), why: passedOn, ends: now.Add(n.Noted)})
 	case n.Revoked > 0:
-		c.notes = append(c.notes, note{key: key, why: revoked, ends: now.Add(n.Revoked)})
+		c.notes = append(c.notes, note{key: noteOf(c.key, r.loser()), why: revoked, ends: now.Add(n.Revoked)})
 	case r.unexplained():
+		key := noteOf(c.key, r.loser())
 		if i := slices.IndexFunc(c.notes, func(n note) bool { return n.key == key }); i >= 0 {
 			r.explain(c.notes[i].why)
 		}

@@ -92,7 +92,7 @@ func TestArrays(t *testing.T) {
 
 func TestStatementsNameTheTable(t *testing.T) {
 	s := statementsFor("other.locks", strings.Clone)
-	for _, text := range []string{s.write, s.lock, s.noted, s.look, s.list, s.sweep} {
+	for _, text := range []string{s.write, s.one, s.lock, s.noted, s.look, s.list, s.sweep} {
 		if strings.Contains(text, DefaultTable) || !strings.Contains(text, "other.locks") || strings.Contains(text, "--") {
 			t.Errorf("not the table's name, or a comment, in\n%s", text)
 		}

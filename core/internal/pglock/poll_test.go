@@ -69,3 +69,25 @@ func TestALookDoesNotTellAnEarlierCallAfterALaterOne(t *testing.T) {
 		t.Errorf("a look that began before the locker was refused wakes it with %+v", (*told)[1:])
 	}
 }
+
+// The turn of a locker comes after those before it. The first two of a list look as often as each other: the second
+// is mostly called before it knows that it has become the first.
+func TestALockerFurtherBackLooksLessOften(t *testing.T) {
+	s := New(nil, Config{Listen: quiet{}})
+	now := time.Now()
+	for _, c := range []struct {
+		ahead int
+		quiet time.Duration // since the last event
+		heard bool
+		want  time.Duration
+	}{
+		{0, 0, false, lookSoonest}, {1, 0, false, lookSoonest}, {3, 0, false, 3 * lookSoonest}, {100, 0, false, lookLatest},
+		{0, 400 * time.Millisecond, false, 100 * time.Millisecond}, {0, time.Hour, false, lookLatest},
+		{3, 0, true, heardSoonest}, {0, time.Hour, true, heardLatest},
+	} {
+		s.watches.proof.holds = c.heard
+		if got := s.watches.pause(&topic{ahead: c.ahead, quiet: now.Add(-c.quiet)}, now); got != c.want {
+			t.Errorf("%+v: the next look is in %v; want %v", c, got, c.want)
+		}
+	}
+}

@@ -77,7 +77,7 @@ func (s *Store) settle(ctx context.Context, q querier, all []*change) error {
 			return err
 		}
 		for _, c := range todo {
-			if c.lost = !c.done && c.known; !c.done && !c.lost {
+			if c.lost = c.lost || !c.done && c.known; !c.done && !c.lost {
 				c.found(s)
 			}
 		}
@@ -126,36 +126,54 @@ func (s *Store) send(ctx context.Context, q querier, all []*change) error {
 			notes = append(notes, n)
 		}
 	}
-	rows, err := q.QueryContext(ctx, s.text.Load().write,
-		bytesArray(all, keyOf), text(func(c *change) string { return c.base.version() }),
-		text(func(c *change) string {
-			if !c.writes {
-				return ""
-			}
-			return c.next.text
-		}),
-		number(func(c *change) int64 { return c.token }), number(func(c *change) int64 { return c.ends.UnixMicro() }),
-		number(func(c *change) int64 {
-			if !c.heard.Announced {
-				return 0
-			}
-			return c.next.called
-		}),
-		text(func(c *change) string { return c.next.names }),
-		number(func(c *change) int64 { return c.at.now.UnixMicro() }), number(func(c *change) int64 { return c.at.now.Add(c.within).UnixMicro() }),
-		s.rowTimeout(), flush,
-		bytesArray(notes, func(n note) string { return n.key }), numberArray(notes, func(n note) int64 { return n.why }),
-		numberArray(notes, func(n note) int64 { return n.of }),
-		numberArray(notes, func(n note) int64 { return n.ends.UnixMicro() }))
+	var rows *sql.Rows
+	var err error
+	if c := all[0]; len(all) == 1 && len(notes) == 0 {
+		rows, err = q.QueryContext(ctx, s.text.Load().one, []byte(c.key), c.base.version(), c.written(), c.token, c.ends.UnixMicro(),
+			c.number(), c.next.names, c.at.now.UnixMicro(), c.at.now.Add(c.within).UnixMicro(), s.rowTimeout(), flush)
+	} else {
+		rows, err = q.QueryContext(ctx, s.text.Load().write, bytesArray(all, keyOf),
+			text(func(c *change) string { return c.base.version() }), text((*change).written),
+			number(func(c *change) int64 { return c.token }), number(func(c *change) int64 { return c.ends.UnixMicro() }),
+			number((*change).number), text(func(c *change) string { return c.next.names }),
+			number(func(c *change) int64 { return c.at.now.UnixMicro() }), number(func(c *change) int64 { return c.at.now.Add(c.within).UnixMicro() }),
+			s.rowTimeout(), flush,
+			bytesArray(notes, func(n note) string { return n.key }), numberArray(notes, func(n note) int64 { return n.why }),
+			numberArray(notes, func(n note) int64 { return n.of }),
+			numberArray(notes, func(n note) int64 { return n.ends.UnixMicro() }))
+	}
 	err = s.each(rows, err, begin, all, func(c *change, done bool) {
-		if c.done = done; done && !c.known {
-			c.lag = c.clock.Sub(c.at.now)
+		if c.done = done; !done || c.known {
+			return
+		}
+		renews := func(r *request) bool { return r.answer.renewed }
+		if c.lag = c.clock.Sub(c.at.now); c.lag > c.within && slices.ContainsFunc(c.asks, renews) { // the lease is too short
+			c.done, c.lost = false, true
+			for _, r := range c.asks {
+				r.ambiguous = true
+			}
 		}
 	})
 	if err == nil && flush == "off" {
 		s.trips.Note(time.Since(begin)) // it does not wait for the disk
 	}
 	return err
+}
+
+// written is the record to write; empty if the row is only read.
+func (c *change) written() string {
+	if !c.writes {
+		return ""
+	}
+	return c.next.text
+}
+
+// number is the number of the call that the row notes; zero if no locker is called.
+func (c *change) number() int64 {
+	if !c.heard.Announced {
+		return 0
+	}
+	return c.next.called
 }
 
 // each calls f for each row of an answer about some changes, to a statement that was sent at the instant begin.

@@ -7,16 +7,32 @@ import (
 	"time"
 
 	"github.com/interlock-go/interlock/core/driver"
+	"github.com/interlock-go/interlock/core/driver/keystate"
 )
 
 // row is the row of a lock, as it was seen last.
 type row struct {
-	text   string    // of the record; empty: there is no row
-	at     time.Time // when it was so, by the server's clock
-	called int64     // the number of the last call
-	names  string    // the lockers that were called
+	text   string           // of the record; empty: there is no row
+	record *keystate.Record // that the text says, and that is not changed; nil: it has not been read
+	at     time.Time        // when it was so, by the server's clock
+	called int64            // the number of the last call
+	names  string           // the lockers that were called
 	// since has when the lockers that take offers were first seen in the list.
 	since map[string]time.Time
+}
+
+// read returns a copy of the record.
+func (r *row) read() (*keystate.Record, error) {
+	if r.record == nil {
+		rec := new(keystate.Record)
+		if r.text != "" {
+			if err := rec.UnmarshalText([]byte(r.text)); err != nil {
+				return nil, err
+			}
+		}
+		r.record = rec
+	}
+	return r.record.Clone(), nil
 }
 
 // version is what version.sql makes of the row.

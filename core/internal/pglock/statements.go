@@ -12,6 +12,9 @@ import (
 //go:embed sql/version.sql
 var versionText string
 
+//go:embed sql/one.sql
+var oneText string
+
 //go:embed sql/lock.sql
 var lockText string
 
@@ -32,8 +35,8 @@ var sweepText string
 
 // statements are the texts that a store sends.
 type statements struct {
-	write, lock, noted string // of requests
-	look, sweep, list  string
+	write, one, lock, noted string // of requests
+	look, sweep, list       string
 }
 
 // statementsFor makes the texts for a table; fit makes them fit its size.
@@ -50,7 +53,7 @@ func statementsFor(table string, fit func(text string) string) *statements {
 		return fit(strings.ReplaceAll(b.String(), DefaultTable, table))
 	}
 	return &statements{
-		write: text(writeText), lock: text(lockText), noted: text(notedText), look: text(lookText), sweep: text(sweepText), list: text(listText),
+		write: text(writeText), one: text(oneText), lock: text(lockText), noted: text(notedText), look: text(lookText), sweep: text(sweepText), list: text(listText),
 	}
 }
 

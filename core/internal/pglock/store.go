@@ -303,7 +303,8 @@ func (s *Store) Renew(ctx context.Context, batch []driver.Renewal, done func(i i
 				longer.TTL = micros(longer.TTL) + at.longer
 			}
 			v.contended, v.err = rec.Renew(longer, at.now)
-			v.lasts = v.err == nil && renewal.TTL > 0
+			v.renewed = v.err == nil && renewal.TTL > 0
+			v.lasts = v.renewed
 			return n
 		}
 		all = append(all, r)

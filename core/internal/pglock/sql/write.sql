@@ -32,31 +32,30 @@ WITH conf AS MATERIALIZED (
 		LEFT JOIN interlock_lock l ON l.key = r.key
 ), pick AS MATERIALIZED (
 	-- In the order of the keys, so that two of these statements do not wait for each other.
-	SELECT r.i, r.key
-	FROM req r JOIN interlock_lock l ON l.key = r.key
+	SELECT r.* FROM req r JOIN interlock_lock l ON l.key = r.key
 	WHERE r.seen = r.version AND r.record <> '' AND r.version =
 		-- include version.sql
 	ORDER BY l.key
 	FOR NO KEY UPDATE OF l
 ), changed AS (
 	UPDATE interlock_lock l SET
-		record = r.record,
-		token = r.token,
-		lease_until = to_timestamp(0) + r.ends * interval '1 microsecond',
-		called = CASE WHEN r.called = 0 THEN l.called ELSE r.called END,
-		names = CASE WHEN r.called = 0 THEN l.names ELSE r.names END
-	FROM pick p JOIN req r ON r.i = p.i
-	WHERE l.key = p.key AND r.version =
+		record = p.record,
+		token = p.token,
+		lease_until = to_timestamp(0) + p.ends * interval '1 microsecond',
+		called = CASE WHEN p.called = 0 THEN l.called ELSE p.called END,
+		names = CASE WHEN p.called = 0 THEN l.names ELSE p.names END
+	FROM pick p
+	WHERE l.key = p.key AND p.version =
 		-- include version.sql
-		AND extract(epoch FROM clock_timestamp()) * 1000000 BETWEEN r.first AND r.last
-	RETURNING r.i, clock_timestamp() AS now
+		AND clock_timestamp() BETWEEN to_timestamp(0) + p.first * interval '1 microsecond' AND to_timestamp(0) + p.last * interval '1 microsecond'
+	RETURNING p.i, clock_timestamp() AS now
 ), added AS (
 	-- After the rows are locked, and in the order of the keys, for the reason above.
 	INSERT INTO interlock_lock (key, record, token, lease_until, called, names)
 	SELECT r.key, r.record, r.token, to_timestamp(0) + r.ends * interval '1 microsecond', r.called, r.names
 	FROM req r
 	WHERE r.version = '' AND r.record <> '' AND r.seen IS NULL AND (SELECT count(*) FROM pick) >= 0
-		AND extract(epoch FROM clock_timestamp()) * 1000000 BETWEEN r.first AND r.last
+		AND clock_timestamp() BETWEEN to_timestamp(0) + r.first * interval '1 microsecond' AND to_timestamp(0) + r.last * interval '1 microsecond'
 	ORDER BY r.key
 	ON CONFLICT (key) DO NOTHING
 	RETURNING key, clock_timestamp() AS now
@@ -73,5 +72,5 @@ SELECT r.i, d.now IS NOT NULL AS done, CASE WHEN d.now IS NULL THEN coalesce(r.p
 	coalesce(r.number, 0) AS called, coalesce(r.lockers, '') AS names,
 	(extract(epoch FROM coalesce(d.now, clock_timestamp())) * 1000000)::bigint AS now
 FROM req r LEFT JOIN (
-	SELECT r.key, c.now FROM changed c JOIN req r ON r.i = c.i UNION ALL SELECT key, now FROM added
-) d ON d.key = r.key
+	SELECT i, now FROM changed UNION ALL SELECT r.i, a.now FROM added a JOIN req r ON r.key = a.key
+) d ON d.i = r.i
