@@ -11,8 +11,10 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/driver"
 )
 
 // A release calls the next lockers by name, so a grant costs as many bytes with many waiting processes
@@ -77,6 +79,30 @@ func TestAGrantCostsTheSameBytesHoweverManyProcessesWait(t *testing.T) {
 	for processes, bytes := range sent {
 		if bytes > 1100 {
 			t.Errorf("%d processes: Redis sends %.0f bytes a grant; want 1100 at most", processes, bytes)
+		}
+	}
+}
+
+// A release calls five lockers. It says how many wait, by which the releasing process knows how long the turns of the
+// others are.
+func TestAReleaseSaysHowManyWait(t *testing.T) {
+	t.Parallel()
+	w := alone(t)
+	s := w.store()
+	for _, own := range []driver.Waiter{"", driver.NewWaiter(strings.Repeat("f", 32), driver.Exclusive, time.Millisecond)} {
+		key := fmt.Sprint("k", own)
+		token := w.take(s, w.held(key, "a:1")).Token
+		const others = 40
+		for i := range others {
+			ask := w.held(key, fmt.Sprintf("%032x:1", i))
+			ask.Waiter = driver.NewWaiter(fmt.Sprintf("%032x", i), driver.Exclusive, time.Millisecond)
+			if rep := w.acquire(s, ask); !rep.Listed {
+				t.Fatalf("%+v; want a place in the list", rep)
+			}
+		}
+		found, err := s.Release(t.Context(), driver.ReleaseRequest{Key: key, Owner: "a:1", Token: token, TTL: w.Holds(), Waiter: own, Deadline: w.deadline()})
+		if err != nil || found.Others != others {
+			t.Errorf("the release finds %+v, %v; want %d others", found, err, others)
 		}
 	}
 }

@@ -258,7 +258,7 @@ func (c asked) found(reply any, s seen) (o effect, ms, room int64, err error) {
 		}
 	case !try && isNumber && single >= -1 && single <= 2:
 		o.code = single
-	case c.script == "release" && len(parts) == 1:
+	case c.script == "release" && len(parts) == 2:
 		o.code, o.waiting = 1, holder
 	default:
 		err = fmt.Errorf("%s: answer %v", c.script, reply)

@@ -147,10 +147,10 @@ func TestRequestsOfACallHaveTheirOwnArguments(t *testing.T) {
 			}) {
 				want := "1"
 				if rest(i) != "" {
-					want = "[" + rest(i) + "]"
+					want = "[" + rest(i) + " 1]"
 				}
 				if rest(i) != "" && i == odd {
-					want = "[" + rest(i) + ",a third]"
+					want = "[" + rest(i) + ",a third 2]"
 				}
 				if got := fmt.Sprint(reply); got != want {
 					t.Errorf("releasing %s: %v, want %v", key(i), got, want)

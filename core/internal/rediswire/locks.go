@@ -273,8 +273,8 @@ func (s *Store) released(r *release) (found driver.Waiting, err error) {
 	n, err := code(r.Val, 2)
 	switch {
 	case err != nil:
-		if list, ok := listed(r.Val); ok {
-			return list.Found(r.ask.Waiter), nil
+		if w, ok := foundIn(r.Val, r.ask.Waiter); ok {
+			return w, nil
 		}
 		return found, Wrap(err)
 	case n <= 0 && !r.Ambiguous:
@@ -295,6 +295,22 @@ func (s *Store) SayMute() {
 		s.log.Warn("interlock: Redis refused to announce what was released or completed: waiting processes find it late, by asking; " +
 			"the user of the connection needs PUBLISH (on a Cluster SPUBLISH) on " + s.names.prefix + ":*")
 	}
+}
+
+// foundIn reads what a release has found: the lockers that were called, and how many wait, among them own.
+func foundIn(val any, own driver.Waiter) (w driver.Waiting, ok bool) {
+	list, _ := val.([]any)
+	if len(list) != 2 {
+		return w, false
+	}
+	called, isText := list[0].(string)
+	n, isNumber := list[1].(int64)
+	w = driver.Waiters(called).Found(own)
+	if own != "" {
+		n--
+	}
+	w.Others = max(w.Others, int(n))
+	return w, isText && isNumber
 }
 
 // listed reads the list of waiting lockers where a script returned one.

@@ -59,7 +59,8 @@ if q then
 		if not told then
 			reply = 2
 		elseif called ~= '' and (string.match(called, '^%+?([^~]*)') ~= id or string.find(called, ',', 1, true)) then
-			reply = {called}
+			-- The ids of lockers are of one length, so that a long list need not be read.
+			reply = {called, math.floor((#q + 1) / (#called + 1) * #ids + 0.5)}
 		end
 	end
 else

@@ -14,8 +14,8 @@
 -- ARGV[4] the last token given out under this owner
 -- ARGV[5] how long the fence is kept, in ms
 --
--- Returns 1, the list of the lockers that were called (call.lua), in a list, if it has others than the
--- third argument, 2 if they could not be called, or where the owner does not hold the
+-- Returns 1, {the lockers that were called (call.lua), how many wait} if there are others than the third
+-- argument, 2 if they could not be called, or where the owner does not hold the
 -- lock -2 if an operator has released it, else 0 if no owner does and -1 if another owner does. It frees by deleting,
 -- which works when memory is full; what may fail comes after, and does not undo it. A lock
 -- with a list is then reserved for the first of it, or offered to it (freed.lua). For several locks it returns a list; see several.lua.
