@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math/rand/v2"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -62,6 +63,10 @@ type claim struct {
 	received time.Time // when that was received; zero: it is a guess
 	beats    []string  // to read with the key
 	looked   bool      // at the beats of the holders
+	listed   bool      // the places were listed, or all of a few permits were read
+	missed   int       // how often others have taken the place that it tried
+	entered  bool      // the locker came into line
+	resolved bool      // the place that was tried was looked at, after an unknown outcome
 	pass     func()    // lets the next request of this process go on; nil: it has collided with none
 }
 
@@ -76,6 +81,7 @@ func (s *Store) acquire(ask driver.AcquireRequest) (driver.Reply, error) {
 	if end := ask.Deadline; !end.IsZero() && end.Before(c.deadline) {
 		c.deadline = end.Add(-max(0, min(margin, end.Sub(sent)/10)))
 	}
+	c.sure = ask.Kind.Place()
 	c.ask.Above = 0 // tokens grow with the revisions of the server
 	s.comesAgain(ask.Key, ask.Waiter)
 	c.hold, c.known = s.expect(ask.Key, ask.Owner, ask.Kind, lease)
@@ -93,7 +99,11 @@ func (s *Store) acquire(ask driver.AcquireRequest) (driver.Reply, error) {
 	}
 	c.guess()
 	for round := 0; again && round < rounds; {
-		if reply, again, err = c.look(); errors.Is(err, ErrSettled) {
+		look := c.look
+		if ask.Kind.Place() {
+			look = c.lookPlace
+		}
+		if reply, again, err = look(); errors.Is(err, ErrSettled) {
 			reply, again, err = c.settle(err)
 		}
 		if c.unknown {
@@ -111,7 +121,9 @@ func (s *Store) acquire(ask driver.AcquireRequest) (driver.Reply, error) {
 			c.collide(round)
 		}
 	}
-	reply.Sent, reply.Ambiguous = sent, c.unknown
+	if reply.Sent, reply.Ambiguous = sent, c.unknown; again {
+		reply.Granted = false // others have changed the lock all the time
+	}
 	if !reply.Listed {
 		s.lists(ask.Key, ask.Waiter, false)
 	}
@@ -164,39 +176,6 @@ func (c *claim) guess() {
 	}
 }
 
-// patient gives a locker that has lost its place the time that it needs at least. It does not know the time when it asks
-// for the first time, and would lose each place before it knew of it.
-func (s *Store) patient(w driver.Waiter, kind driver.Kind) driver.Waiter {
-	trip := s.RoundTrip()
-	if trip == 0 || !w.Patient() || w.Patience() >= 2*trip {
-		return w
-	}
-	longer := driver.NewWaiter(w.ID(), kind, 3*trip)
-	if w.TakesOffers() {
-		return longer.TakingOffers()
-	}
-	return longer
-}
-
-// settle looks whether a transaction that has ended with [ErrSettled] has taken the lock.
-// Nothing is on its way any more, so the look tells. It writes nothing: why may be that the
-// server has no space.
-func (c *claim) settle(why error) (reply driver.Reply, again bool, err error) {
-	unknown := c.unknown // a look takes no lock
-	for again = true; again; {
-		if again, err = c.read(); err != nil {
-			continue
-		}
-		c.unknown = unknown
-		if as, ok, err := c.holderIn(c.at.lock, c.ask.Owner); err == nil && ok {
-			return c.granted(as, driver.Reply{Granted: true, Number: c.ask.Number}), false, nil
-		}
-		return reply, false, why
-	}
-	c.unknown = true
-	return reply, false, why
-}
-
 // look opens the key as it was found, carries out the rules, and writes their changes. again says
 // that the key has changed meanwhile, or after an error that there is time for another look.
 func (c *claim) look() (reply driver.Reply, again bool, err error) {
@@ -204,8 +183,15 @@ func (c *claim) look() (reply driver.Reply, again bool, err error) {
 	if err != nil {
 		return reply, false, err
 	}
+	switch dead := v.dead(true); {
+	case v.Places && !(v.at.allTaken && c.listed):
+		again, err = c.listPlaces()
+		return reply, again, err
+	case len(dead) > 0:
+		again, err = c.bury(v, dead)
+		return reply, again, err
+	}
 	v.own, v.first = c.ask.Waiter.ID(), c.ask.Line == driver.Newest
-	v.writers = c.ask.Kind.Place() && v.rec.Reserved(v.now)
 	lease := whole(c.ask.TTL)
 	want := held{Owner: c.ask.Owner, Process: c.process, Lease: lease.Milliseconds()}
 	var notices keystate.Notices
@@ -298,15 +284,23 @@ func (c *claim) take(v *view, txn Txn, want held, granted driver.Reply) (reply d
 
 // reads are the names of the entries that a request looks at.
 func (c *claim) reads() []string {
-	return append([]string{c.names.lock(c.ask.Key), c.names.line(c.ask.Key)}, c.beats...)
+	names := append([]string{c.names.lock(c.ask.Key), c.names.line(c.ask.Key)}, c.beats...)
+	if c.ask.Kind.Place() || c.listed {
+		names = append(names, c.names.taking(c.ask.Key))
+	}
+	for i := range c.few() {
+		names = append(names, c.names.place(c.ask.Key, strconv.Itoa(i)))
+	}
+	if tried := c.hold.tried.Name; tried != "" && !slices.Contains(names, tried) {
+		names = append(names, tried)
+	}
+	return names
 }
 
 // learn takes these entries out of an answer.
 func (c *claim) learn(read []Entry, received time.Time) {
-	c.at, c.received = found{lock: read[0], line: read[1]}, received
-	for i, beat := range c.beats {
-		c.sawBeat(beat, read[2+i].Revision, received)
-	}
+	c.at, c.received = c.note(c.ask.Key, c.at, read, received), received
+	c.listed = c.listed || c.few() > 0
 }
 
 // read looks at the key.
@@ -366,7 +360,14 @@ func (c *claim) enter(v *view, txn Txn, refused driver.Reply) (reply driver.Repl
 	if v, err = c.open(c.ask.Key, c.at, received); err != nil {
 		return reply, false, err
 	}
+	if v.Places && !v.at.allTaken && (refused.Full && c.few() == 0 || !c.ask.Kind.Place()) { // one may be free since
+		again, err = c.listPlaces()
+		return reply, again, err
+	}
 	in := v.listed(c.ask.Waiter)
+	if v.own, v.place, v.atMost = c.ask.Waiter.ID(), c.ask.Kind.Place(), c.ask.AtMost; v.place {
+		v.setPlaces(c.ask.Kind == driver.Permit)
+	}
 	reply, _ = v.rec.Acquire(c.ask, v.now)
 	switch {
 	case reply.Granted, refused.Listed && !in: // the lock was given up, and may have been taken anew

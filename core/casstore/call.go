@@ -29,6 +29,11 @@ type call struct {
 	// lockers: zero if there is none, [thisCall] if the same transaction has written it.
 	Line  []listed `json:"line,omitempty"`
 	InOne int64    `json:"one,omitempty"`
+	// Place is the name of a place that is kept for the locker, with the version of its revision; empty: none is. The
+	// transaction that calls the locker has written it.
+	Place        string `json:"place,omitempty"`
+	Out          bool   `json:"out,omitempty"` // the call has taken the lockers out of the line
+	PlaceVersion int64  `json:"placeversion,omitempty"`
 	// Offer is the token of an offer to the locker ([driver.Offered]); zero: it is none. Contended belongs to it.
 	Offer     int64 `json:"offer,omitempty"`
 	Contended bool  `json:"contended,omitempty"`
@@ -129,7 +134,26 @@ func (s *Store) calledWith(key string, at Entry, c call) found {
 			now.all = Revision{Number: c.InOne, Version: AnyVersion}
 		}
 	}
+	if c.Out {
+		now.come = slices.DeleteFunc(slices.Clone(now.come), func(e Entry) bool {
+			return slices.ContainsFunc(c.To, func(w driver.Waiter) bool { return e.Name == s.names.waits(key, w.ID()) })
+		})
+	}
+	if kept, ok := s.keptBy(key, at, c); ok {
+		now.places = now.with(Entry{Name: kept.place, Value: kept.text(), Revision: kept.at})
+	}
 	return now
+}
+
+// keptBy returns the place that is kept for the locker that a call calls.
+func (s *Store) keptBy(key string, at Entry, c call) (kept held, ok bool) {
+	if c.Place == "" || len(c.To) == 0 {
+		return kept, false
+	}
+	kept = held{For: c.To[0], Lease: keptFor(c.To[0]), Process: unreadable}
+	return placeIn(Entry{
+		Name: s.names.place(key, c.Place), Value: kept.text(), Revision: Revision{Number: at.Revision.Number, Version: c.PlaceVersion},
+	}), true
 }
 
 // Calls implements [driver.Store]. All calls to the lockers of a store are one watch of the server.
@@ -273,6 +297,10 @@ func (s *Store) called(change Change) {
 func (s *Store) refuse(key string, at Entry, c call) {
 	ctx, cancel := context.WithTimeout(s.done, s.wait())
 	defer cancel()
+	if kept, ok := s.keptBy(key, at, c); ok {
+		s.passOn(key, kept)
+		return
+	}
 	for _, name := range c.To {
 		_ = s.decline(ctx, key, name.ID(), s.calledWith(key, at, c)) // else the turn passes after a time
 	}

@@ -97,11 +97,11 @@ func (s *Store) keepOnce(ctx context.Context, h *hold, token int64) (c Condition
 	txn.Then = append(txn.Then, Op{Name: c.Name, Value: strconv.FormatInt(token, 10)})
 	txn.Read = []string{s.names.lock(h.key), s.names.line(h.key), c.Name}
 	txn.Else = txn.Read
-	answer, err := s.persist(ctx, txn)
+	answer, received, err := s.persist(ctx, txn)
 	if err != nil {
 		return c, false, err
 	}
-	if _, err = s.judge(ctx, renewal{Renewal: driver.Renewal{Key: h.key, Owner: h.owner}, hold: h}, found{lock: answer.Read[0], line: answer.Read[1]}); err != nil {
+	if _, err = s.judge(ctx, renewal{Renewal: driver.Renewal{Key: h.key, Owner: h.owner}, hold: h}, s.note(h.key, found{}, answer.Read[:2], received)); err != nil {
 		return c, false, err
 	}
 	s.mu.Lock()

@@ -3,8 +3,8 @@ package casstore_test
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -16,28 +16,48 @@ import (
 
 // crowd has some processes, each with one caller, take turns with one key. When all are in line it
 // counts grants and transactions for a time. Each way to the server takes a millisecond.
-func crowd(t *testing.T, server *castest.Memory, processes int, hold, during time.Duration) (grants, transactions int) {
+func crowd(t *testing.T, server *castest.Memory, processes int, hold, during time.Duration, opts ...core.Option) (grants, transactions int) {
+	t.Helper()
+	each := crowdOf(t, server, processes, hold, during, func(int) []core.Option { return opts })
+	for _, n := range each.grants {
+		grants += n
+	}
+	return grants, each.transactions
+}
+
+// turns are what a crowd has counted: the grants of each process.
+type turns struct {
+	grants       []int
+	transactions int
+}
+
+// crowdOf is crowd with the options of each process.
+func crowdOf(
+	t *testing.T, server *castest.Memory, processes int, hold, during time.Duration, opts func(i int) []core.Option,
+) (counted turns) {
 	t.Helper()
 	var all sync.WaitGroup
-	var granted atomic.Int64
+	granted := make([]int, processes)
 	begin := time.Now().Add(2 * time.Second)
-	end, before := begin.Add(during), 0
+	end, before, after := begin.Add(during), 0, 0
 	all.Go(func() {
 		time.Sleep(time.Until(begin))
 		before = server.Commits()
+		time.Sleep(time.Until(end))
+		after = server.Commits()
 	})
-	for range processes {
+	for i := range processes {
 		locker := start(t, server, core.Unlisted())
 		all.Go(func() {
 			for time.Now().Before(end) {
-				l, err := locker.Lock(t.Context(), "k")
+				l, err := locker.Lock(t.Context(), "k", opts(i)...)
 				if err != nil {
 					t.Errorf("Lock: %v", err)
 					return
 				}
 				time.Sleep(hold)
-				if time.Now().After(begin) {
-					granted.Add(1)
+				if now := time.Now(); now.After(begin) && !now.After(end) {
+					granted[i]++
 				}
 				if err := l.Release(t.Context()); err != nil {
 					t.Errorf("Release: %v", err)
@@ -46,7 +66,38 @@ func crowd(t *testing.T, server *castest.Memory, processes int, hold, during tim
 		})
 	}
 	all.Wait()
-	return int(granted.Load()), server.Commits() - before
+	return turns{granted, after - before}
+}
+
+// An owner of a place wrote the entry of the lock, as all others did, and a release woke all that waited.
+func TestAPlaceCostsFewRequestsAtAnyNumberOfProcesses(t *testing.T) {
+	const processes = 48
+	for name, opts := range map[string]func(i int) []core.Option{
+		"shared": func(int) []core.Option { return []core.Option{core.Shared()} },
+		"shared, and a writer": func(i int) []core.Option {
+			if i == 0 {
+				return nil
+			}
+			return []core.Option{core.Shared()}
+		},
+		"4 permits":  func(int) []core.Option { return []core.Option{core.Permits(4)} },
+		"16 permits": func(int) []core.Option { return []core.Option{core.Permits(16)} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				counted := crowdOf(t, castest.NewMemory(), processes, 40*time.Millisecond, 4*time.Second, opts)
+				grants, least := 0, counted.grants[0]
+				for _, n := range counted.grants {
+					grants, least = grants+n, min(least, n)
+				}
+				each := float64(counted.transactions) / float64(grants)
+				t.Logf("%d grants, %.1f transactions a grant, %d to %d of a process", grants, each, least, slices.Max(counted.grants))
+				if each > 5.5 || least == 0 {
+					t.Errorf("%.1f transactions a grant, and %d grants to one process; want 5.5 at most, and some to each", each, least)
+				}
+			})
+		})
+	}
 }
 
 // Every release woke all processes that waited, and each of them asked.

@@ -23,6 +23,7 @@ type hold struct {
 	as       held
 	until    time.Time // when its lease ends at the latest
 	ending   bool      // its release has begun
+	tried    Condition // the place that was tried last, as it was before
 	timer    *time.Timer
 
 	kept kept

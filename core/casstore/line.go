@@ -27,6 +27,8 @@ type listed struct {
 	Number  int64         `json:"n,omitempty"`       // zero: a number of the entry's revision
 	Name    driver.Waiter `json:"name"`              // as [keystate.Record.Waiting] has it
 	Process string        `json:"process,omitempty"` // which to call; empty: not known
+	At      int64         `json:"at,omitempty"`      // in a call, the number and the version of the revision of its entry
+	Version int64         `json:"version,omitempty"`
 	apart   bool          // it has an entry of its own
 }
 
@@ -49,6 +51,9 @@ func (l *line) read(entries []Entry) error {
 		}
 		if w.Number == 0 {
 			w.Number = e.Revision.Number*perRevision + 1
+		}
+		if e.There() {
+			w.At, w.Version = e.Revision.Number, e.Revision.Version
 		}
 		if w.Number > l.UpTo {
 			l.All = append(l.All, w)
@@ -106,17 +111,26 @@ func (v *view) reorder() (o order) {
 	}
 	for _, name := range want {
 		w, known := was[name.ID()]
-		if w.Name = name; !known {
+		switch {
+		case known && name.ID() != v.own && name.LeavingOffers() == w.Name.LeavingOffers(): // that no offer is made to it now is not written
+			name = w.Name
+		case known:
+		default:
 			w.Process, w.apart = v.process, name.ID() == v.own
 		}
+		w.Name = name
 		o.all = append(o.all, w)
+	}
+	own, entry := find(o.all, v.own), v.names.waits(v.key, v.own)
+	if w := was[v.own]; v.place && own < 0 && w.apart {
+		o.ops = []Op{{Name: entry, Delete: true}} // and the lock stays as it is
+		before = slices.DeleteFunc(slices.Clone(before), func(w listed) bool { return w.Name.ID() == v.own })
 	}
 	// The first ones may be gone.
 	for len(before) > 0 && find(o.all, before[0].Name.ID()) < 0 {
 		o.gone, before = before[0].Number, before[1:]
 	}
-	own, entry := find(o.all, v.own), v.names.waits(v.key, v.own)
-	if w := was[v.own]; own < 0 && w.apart {
+	if w := was[v.own]; !v.place && own < 0 && w.apart {
 		o.ops = []Op{{Name: entry, Delete: true}}
 		before = slices.DeleteFunc(slices.Clone(before), func(w listed) bool { return w.Name.ID() == v.own })
 	}
@@ -132,14 +146,16 @@ func (v *view) reorder() (o order) {
 			o.all[own].Number = 0
 		}
 		if slices.Equal(before, rest) && (i == own || own == len(rest)) {
-			o.comes, o.ops = i != own, []Op{{Name: entry, Value: o.all[own].text()}}
+			mine := o.all[own]
+			mine.At, mine.Version = 0, 0
+			o.comes, o.ops = i != own, []Op{{Name: entry, Value: mine.text()}}
 			return o
 		}
 	}
 	o.whole, o.comes, o.ops = true, true, nil
 	first := v.newest()*perRevision + 2
 	for i := range o.all {
-		o.all[i].Number, o.all[i].apart = first+int64(i), false
+		o.all[i].Number, o.all[i].apart, o.all[i].At, o.all[i].Version = first+int64(i), false, 0, 0
 	}
 	text, _ := json.Marshal(line{UpTo: first - 1, All: o.all}) // it never fails for such a type
 	o.ops = []Op{{Name: v.names.inOne(v.key), Value: string(text)}}
@@ -153,6 +169,11 @@ func (v *view) newest() int64 {
 		n = max(n, w.Number/perRevision)
 	}
 	return n
+}
+
+// entry is the condition that the entry of a locker is as it was.
+func (l layout) entry(key string, w listed) Condition {
+	return Condition{l.waits(key, w.Name.ID()), Revision{Number: w.At, Version: w.Version}}
 }
 
 func (w listed) text() string {

@@ -13,7 +13,9 @@ import (
 
 // Look returns the state of the lock of a key, for package fleet.
 func (s *Store) Look(ctx context.Context, key string) (driver.View, error) {
-	answer, err := s.read(ctx, Txn{Read: []string{s.names.lock(key), s.names.line(key)}, List: []Range{{Prefix: s.names.waits(key, "")}}})
+	answer, err := s.read(ctx, Txn{
+		Read: []string{s.names.lock(key), s.names.line(key)}, List: []Range{{Prefix: s.names.waits(key, "")}, {Prefix: s.names.place(key, "")}},
+	})
 	if err != nil {
 		return driver.View{Key: key}, err
 	}
@@ -21,7 +23,11 @@ func (s *Store) Look(ctx context.Context, key string) (driver.View, error) {
 	if err != nil {
 		return driver.View{Key: key}, err
 	}
-	return s.shown(key, found{lock: answer.Read[0], line: answer.Read[1], come: answer.Lists[0], full: true}, hosts)
+	at := found{lock: answer.Read[0], line: answer.Read[1], come: answer.Lists[0], full: true, places: places{taken: []held{}, allTaken: true}}
+	for _, e := range answer.Lists[1] {
+		at.taken = append(at.taken, placeIn(e))
+	}
+	return s.shown(key, at, hosts)
 }
 
 // List goes through the locks with keys that begin with a text, for package fleet, in the order of their
@@ -34,31 +40,43 @@ func (s *Store) List(ctx context.Context, begin string, _ func(key string) bool)
 		if begin != "" {
 			first += escape(begin)
 		}
-		var at found
+		last, at := "", found{} // of one key: its places come after its lock
+		show := func() bool {
+			if !at.lock.There() {
+				return true
+			}
+			v, wrong := s.shown(last, at, hosts)
+			if wrong != nil {
+				wrong = fmt.Errorf("the lock %q: %w", last, wrong)
+			}
+			return wrong == nil && v.Free() || yield(v, wrong)
+		}
 		for e, failed := range s.entries(ctx, s.names.all(), strings.TrimSuffix(first, "/")) {
 			if err = failed; err != nil || !strings.HasPrefix(e.Name, first) {
 				break
 			}
 			part, kind, _ := strings.Cut(strings.TrimPrefix(e.Name, s.names.all()), "/")
 			key, ok := unescape(part)
+			if key != last || !ok {
+				if !show() {
+					return
+				}
+				last, at = key, found{full: true, places: places{taken: []held{}, allTaken: true}}
+			}
 			switch {
 			case !ok || strings.HasPrefix(part, ":"):
 			case kind == "line":
-				at = found{line: e, full: true}
-			case strings.HasPrefix(kind, "line/") && at.line.Name == s.names.line(key):
+				at.line = e
+			case strings.HasPrefix(kind, "line/"):
 				at.come = append(at.come, e)
 			case kind == "lock":
-				if at.lock = e; at.line.Name != s.names.line(key) {
-					at = found{lock: e, full: true} // the line was another key's
-				}
-				v, wrong := s.shown(key, at, hosts)
-				if wrong != nil {
-					wrong = fmt.Errorf("the lock %q: %w", key, wrong)
-				}
-				if (wrong != nil || !v.Free()) && !yield(v, wrong) {
-					return
-				}
+				at.lock = e
+			case s.names.isPlace(key, e.Name):
+				at.taken = append(at.taken, placeIn(e))
 			}
+		}
+		if !show() {
+			return
 		}
 		if err != nil {
 			yield(driver.View{}, err)

@@ -20,6 +20,8 @@ import (
 //	{prefix}/{key}/line              is written whenever a locker comes into line
 //	{prefix}/{key}/line/{locker}     a locker that waits; see [listed]
 //	{prefix}/{key}/line/:all         lockers that have another order than their entries; see [line]
+//	{prefix}/{key}/place             is written whenever an owner takes a place, or leaves a place free
+//	{prefix}/{key}/place/{place}     an owner that shares the lock with others, or has a permit; see [held]
 //	{prefix}/{key}/held/{owner}      is there while the owner holds the lock; see [Store.Held]
 //	{prefix}/:beat/{process}/{ms}    the sign of life of a process, for locks of one lease
 //	{prefix}/:void/{process}         changes when transactions of a process become void
@@ -45,6 +47,12 @@ func (l layout) waits(key, id string) string {
 
 // inOne is the name of the entry with all lockers of a line.
 func (l layout) inOne(key string) string { return l.waits(key, "") + allPart }
+
+// taking is the name of the entry that is written whenever an owner takes a place.
+func (l layout) taking(key string) string { return l.key(key) + "place" }
+
+// place is the name of the entry of a place, or the beginning of all these names.
+func (l layout) place(key, name string) string { return l.taking(key) + "/" + name }
 
 func (l layout) held(key, owner string) string { return l.key(key) + "held/" + escape(owner) }
 
@@ -99,6 +107,14 @@ type value struct {
 	Holds []held          `json:"holds,omitempty"`
 	Gone  int64           `json:"gone,omitempty"` // the lockers up to this number wait no more; zero: up to the entry's revision
 	Lock  json.RawMessage `json:"lock"`           // see [keystate.Record.AppendText]
+	spread
+}
+
+// spread says that owners may have places. They take them on condition that the lock is as it is, and write it only if
+// that changes.
+type spread struct {
+	Places  bool `json:"places,omitempty"`
+	Permits int  `json:"permits,omitempty"` // how many there may be at most
 }
 
 // written is when a value was written, to the instants in it.
@@ -111,6 +127,11 @@ type held struct {
 	Lease   int64  `json:"ms"`
 	Granted int64  `json:"granted,omitempty"` // the number of the revision of the grant; zero: the entry's own
 	Kept    bool   `json:"kept,omitempty"`    // there is an entry for [Store.Held], which ends with the hold
+	// For is the locker that a place is kept for: it was called. Then there is no owner, and the lease is its patience.
+	For driver.Waiter `json:"for,omitempty"`
+
+	place string   // the name of the entry of a place; empty: the hold is in the entry of the lock
+	at    Revision // of that entry
 }
 
 // ends returns the operations that go with the end of a hold.
@@ -163,14 +184,17 @@ func (v *value) read(lock Entry) (record keystate.Record, err error) {
 	return record, nil
 }
 
-// holderIn returns the hold of an owner of this process: of a holder, or of an owner that was offered the lock, if
-// that is there and has the value of one.
-func (s *Store) holderIn(lock Entry, owner string) (h held, ok bool, err error) {
+// holderIn returns the hold of an owner of this process: of a holder, of an owner that was offered the lock, or of one
+// with a place that is known, if that is there and has the value of one.
+func (s *Store) holderIn(at found, owner string) (h held, ok bool, err error) {
+	if i := slices.IndexFunc(at.taken, func(h held) bool { return h.Owner == owner }); i >= 0 {
+		return at.taken[i], true, nil
+	}
 	var v value
-	if !lock.There() {
+	if !at.lock.There() {
 		return h, false, nil
 	}
-	rec, err := v.read(lock)
+	rec, err := v.read(at.lock)
 	if err != nil {
 		return h, false, err
 	}

@@ -29,9 +29,11 @@ func (s *Store) reaches(now bool) {
 	s.reached = now
 }
 
-// nextToken is the token of an offer in a transaction that compares the revision of the lock: above all
-// tokens of earlier grants, and below all tokens of later grants.
-func nextToken(lock Entry) int64 { return leastToken + (lock.Revision.Number+1)*tokens }
+// nextToken is the token of an offer in a transaction that compares the revisions of the lock and of the tick of its
+// places: above all tokens of earlier grants, and below all tokens of later grants.
+func nextToken(at found) int64 {
+	return leastToken + (max(at.lock.Revision.Number, at.tick.Revision.Number)+1)*tokens
+}
 
 // offered takes a call with an offer, before the locker is called. It reports false if the locker is not called: it
 // is there no more, and the offer is the next one's.

@@ -146,3 +146,36 @@ func TestAThousandSharersAreOneHoldWhichEndsWithTheProcess(t *testing.T) {
 		dies.cut.Store(false)
 	})
 }
+
+// All permits of a key were in the entry of the lock: 79 of 200 callers had one, in values of 85 KB.
+func TestAThousandPermitsOfAProcessAreSmallEntries(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const permits, callers, most = 1024, 200, 1 << 10
+		server := castest.NewMemory()
+		m := start(t, server)
+		var all sync.WaitGroup
+		for range callers {
+			all.Go(func() {
+				for range permits / callers {
+					if _, err := m.Permit(t.Context(), "k", permits); err != nil {
+						t.Errorf("a permit of %d: %v", permits, err)
+						return
+					}
+				}
+			})
+		}
+		all.Wait()
+		if n := len(named(server, "/k/place/")); n != callers*(permits/callers) {
+			t.Errorf("%d places are taken; want %d", n, callers*(permits/callers))
+		}
+		for _, e := range server.Entries() {
+			if len(e.Value) > most {
+				t.Errorf("%s has a value of %d bytes; want %d at most", e.Name, len(e.Value), most)
+			}
+		}
+		view, err := m.store.Look(t.Context(), "k")
+		if err != nil || len(view.Holders) != callers*(permits/callers) {
+			t.Errorf("an operator sees %d holders, %v; want %d", len(view.Holders), err, callers*(permits/callers))
+		}
+	})
+}

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/interlock-go/interlock/core/driver"
-	"github.com/interlock-go/interlock/core/driver/keystate"
 )
 
 // Release implements [driver.Store].
@@ -58,11 +57,8 @@ func (s *Store) release(ask driver.ReleaseRequest, lapsed bool) (found driver.Wa
 	}
 	s.mu.Unlock()
 	again := true
-	if ask.Kind == driver.Permit {
-		defer s.oneByOne(ask.Key)()
-		if last := s.lastSeen(ask.Key); last.lock.Revision.Number > p.at.lock.Revision.Number && p.at.lock.There() {
-			again, err = p.look(last) // with the places that others of this process have got since
-		}
+	if p.sure = ask.Kind.Place(); p.sure {
+		again, err = false, p.leave()
 	}
 	for again {
 		if p.at.lock.There() {
@@ -97,18 +93,11 @@ func (p *parting) giveUp() (found driver.Waiting, again bool, err error) {
 	if v.own = p.ask.Waiter.ID(); v.own == "" {
 		v.own = lockerOf(p.ask.Owner)
 	}
-	var notices keystate.Notices
-	if p.lapsed && p.ask.Kind.Place() { // as others see it: no locker is called, and the others ask soon
-		v.rec.SetEnds(func(owner string) time.Time {
-			return map[bool]time.Time{true: v.now, false: v.signs[owner].ends}[owner == p.ask.Owner]
-		})
-		v.rec.At(v.now)
-	} else {
-		ask := p.ask
-		ask.Token = 0 // tokens grow with the revisions of the server
-		if found, notices, err = v.rec.Release(ask, func(string) bool { return true }, v.now); err != nil {
-			return found, false, err
-		}
+	ask := p.ask
+	ask.Token = 0 // tokens grow with the revisions of the server
+	found, notices, err := v.rec.Release(ask, func(string) bool { return true }, v.now)
+	if err != nil {
+		return found, false, err
 	}
 	txn := v.write(notices, held{}, false)
 	switch {
@@ -135,7 +124,7 @@ func (p *parting) giveUp() (found driver.Waiting, again bool, err error) {
 		return driver.Waiting{}, p.barely(err) || again, err
 	}
 	if !answer.Done {
-		if again, err = p.look(v.learn(txn, answer, received)); again && v.stale(answer) {
+		if again, err = p.look(v.learn(txn, answer, received)); again && (v.theirs || v.stale(answer)) {
 			again, err = p.list()
 		}
 		return found, again, err
@@ -180,7 +169,7 @@ func (p *parting) forbid() (again bool, err error) {
 // that is the outcome.
 func (p *parting) look(now found) (again bool, err error) {
 	p.at = found{}
-	if _, ours, err := p.holderIn(now.lock, p.ask.Owner); err == nil && ours {
+	if _, ours, err := p.holderIn(now, p.ask.Owner); err == nil && ours {
 		p.at = now // others have come, or a transaction of unknown outcome has written it
 		return true, nil
 	}

@@ -45,7 +45,7 @@ func (s *Store) Renew(ctx context.Context, leases []driver.Renewal, done func(i 
 	var all sync.WaitGroup
 	for lease, group := range groups {
 		for len(group) > 0 {
-			some := group[:min(batch, len(group))]
+			some := group[:upTo(group, 2*batch)]
 			group = group[len(some):]
 			all.Go(func() { s.confirm(ctx, lease, some, done) })
 		}
@@ -56,6 +56,28 @@ func (s *Store) Renew(ctx context.Context, leases []driver.Renewal, done func(i 
 	all.Wait()
 }
 
+// upTo is how many leases are renewed by one transaction with so many reads.
+func upTo(group []renewal, reads int) int {
+	for i, r := range group {
+		if reads -= 2; r.as.place != "" {
+			reads--
+		}
+		if reads < 0 {
+			return i
+		}
+	}
+	return len(group)
+}
+
+// looks are the entries that say whether an owner has its lock, and whether others wait.
+func (s *Store) looks(key string, as held) []string {
+	names := []string{s.names.lock(key), s.names.line(key)}
+	if as.place != "" {
+		names = append(names, as.place)
+	}
+	return names
+}
+
 // confirm gives a sign of life for locks of one lease, unless that is zero, and reads the
 // locks.
 func (s *Store) confirm(ctx context.Context, lease time.Duration, some []renewal, done func(int, bool, error)) {
@@ -64,9 +86,9 @@ func (s *Store) confirm(ctx context.Context, lease time.Duration, some []renewal
 		txn.Then = []Op{s.sign(lease)}
 	}
 	for _, r := range some {
-		txn.Read = append(txn.Read, s.names.lock(r.Key), s.names.line(r.Key))
+		txn.Read = append(txn.Read, s.looks(r.Key, r.as)...)
 	}
-	answer, err := s.persist(ctx, txn)
+	answer, received, err := s.persist(ctx, txn)
 	if n := len(some); errors.Is(err, ErrRefused) && n > 1 {
 		// Perhaps because of a lock with a node that the user may not read: the others must not
 		// be lost with it.
@@ -79,12 +101,15 @@ func (s *Store) confirm(ctx context.Context, lease time.Duration, some []renewal
 	}
 	var lost []int // the indices of leases
 	var why []denial
-	for i, r := range some {
+	for _, r := range some {
 		if err != nil {
 			done(r.index, false, err)
 			continue
 		}
-		contended, err := s.judge(ctx, r, found{lock: answer.Read[2*i], line: answer.Read[2*i+1]})
+		n := len(s.looks(r.Key, r.as))
+		read := answer.Read[:n]
+		answer.Read = answer.Read[n:]
+		contended, err := s.judge(ctx, r, s.note(r.Key, found{}, read, received))
 		if errors.Is(err, driver.ErrNotOwner) {
 			lost, why = append(lost, r.index), append(why, denial{r.Key, r.Owner, err})
 			continue
@@ -99,7 +124,7 @@ func (s *Store) confirm(ctx context.Context, lease time.Duration, some []renewal
 
 // judge says what a lock that was read means for its owner.
 func (s *Store) judge(ctx context.Context, r renewal, at found) (contended bool, err error) {
-	as, ours, err := s.holderIn(at.lock, r.Owner)
+	as, ours, err := s.holderIn(at, r.Owner)
 	switch {
 	case err != nil:
 		return false, err
@@ -150,16 +175,16 @@ func (s *Store) lengthen(ctx context.Context, r renewal, done func(i int, conten
 			continue
 		}
 		txn.Then = append(txn.Then, s.sign(lease))
-		txn.Read = []string{s.names.lock(r.Key), s.names.line(r.Key)}
+		txn.Read = s.looks(r.Key, as)
 		txn.Else = txn.Read
-		answer, err := s.persist(ctx, txn)
+		answer, received, err := s.persist(ctx, txn)
 		if err != nil {
 			done(r.index, false, err)
 			return
 		}
-		now := found{lock: answer.Read[0], line: answer.Read[1]}
+		now := s.note(r.Key, found{}, answer.Read, received)
 		contended, err := s.judge(ctx, r, now)
-		if as, _, _ := s.holderIn(now.lock, r.Owner); err != nil || as.lease() >= lease && answer.Done {
+		if as, _, _ := s.holderIn(now, r.Owner); err != nil || as.lease() >= lease && answer.Done {
 			s.wrote(lease)
 			done(r.index, contended, s.explained(ctx, r.Key, r.Owner, err))
 			return
@@ -190,10 +215,13 @@ func (s *Store) relist(ctx context.Context, h *hold) error {
 // become returns the transaction that writes a hold anew: of a holder, or of an owner that was offered the
 // lock, which becomes one.
 func (v *view) become(as held) (txn Txn, err error) {
+	if as.place != "" {
+		return Txn{If: []Condition{{as.place, as.at}}, Then: []Op{{Name: as.place, Value: as.text()}, v.takes()}}, nil
+	}
 	lock, holds := v.names.lock(v.key), slices.Clone(v.holds)
 	if i := slices.IndexFunc(holds, func(h held) bool { return h.Owner == as.Owner }); i >= 0 {
 		holds[i] = as
-		return Txn{If: []Condition{{lock, v.at.lock.Revision}}, Then: []Op{{Name: lock, Value: v.value(holds, v.gone)}}}, nil
+		return Txn{If: []Condition{{lock, v.at.lock.Revision}}, Then: []Op{{Name: lock, Value: v.value(holds, v.gone, v.spread)}}}, nil
 	}
 	v.own = lockerOf(as.Owner)
 	if _, err := v.rec.Renew(driver.Renewal{Key: v.key, Owner: as.Owner, TTL: as.lease()}, v.now); err != nil {
@@ -204,7 +232,7 @@ func (v *view) become(as held) (txn Txn, err error) {
 
 // persist sends a transaction that changes nothing when it is executed again, until ctx
 // ends. So that there is time for two, neither waits for more than half of it.
-func (s *Store) persist(ctx context.Context, txn Txn) (Answer, error) {
+func (s *Store) persist(ctx context.Context, txn Txn) (Answer, time.Time, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(s.done, cancel)()
@@ -214,8 +242,8 @@ func (s *Store) persist(ctx context.Context, txn Txn) (Answer, error) {
 	}
 	t.most = time.Until(t.deadline) / 2
 	for {
-		if answer, _, again, err := t.send(txn); !again {
-			return answer, err
+		if answer, received, again, err := t.send(txn); !again {
+			return answer, received, err
 		}
 	}
 }

@@ -42,6 +42,7 @@ type found struct {
 	all  Revision // of the entry with all lockers of the line, as it was when they were listed
 	full bool     // these are all
 	upTo int64    // or else all up to this number
+	places
 }
 
 // sightings are the last known entries of other processes. A lock is theirs for as long as
@@ -71,7 +72,10 @@ func (s *Store) sawLock(
 		now.at = last.at
 	}
 	for _, h := range holds {
-		if now.holds[h.Owner] = received; !last.holds[h.Owner].IsZero() {
+		if now.holds[h.Owner] = received; h.For != "" {
+			now.holds[h.Owner] = s.now() // a call shows a lock as it was seen earlier
+		}
+		if !last.holds[h.Owner].IsZero() {
 			now.holds[h.Owner] = last.holds[h.Owner]
 		}
 		now.lease = max(now.lease, h.lease())
@@ -92,10 +96,13 @@ func (s *Store) sawLock(
 
 // known completes what was found of a key by the lockers that were in line when it was seen last.
 func (s *Store) known(key string, at found) found {
+	last := s.lastSeen(key)
+	if at.taken == nil && !at.allTaken {
+		at.places = last.places
+	}
 	if at.full || at.come != nil {
 		return at
 	}
-	last := s.lastSeen(key)
 	if at.come, at.all, at.upTo = last.come, last.all, last.upTo; !at.line.There() {
 		at.come, at.all, at.full = nil, Revision{}, true
 	} else if last.full {
@@ -183,6 +190,10 @@ func (s *Store) signOf(h held, since, now time.Time) (g sign) {
 	defer s.mu.Unlock()
 	name := s.names.beat(h.Process, h.lease())
 	g.beat.Name, g.stood = name, now.Sub(since)
+	if h.For != "" { // the transaction that kept it came before its call
+		g.beat.Name, g.known, g.ends = "", true, since.Add(h.lease()+clock.Drift(h.lease())+callsLate)
+		return g
+	}
 	if h.Process == s.process { // the store gives it up itself
 		g.mine, g.ends = true, now.Add(2*firstPause)
 		if own := s.holds[h.Owner]; own != nil && own.until.After(g.ends) {

@@ -99,6 +99,7 @@ type waiting struct {
 	clearing    bool                         // they are to be deleted
 	leavers     map[string]*leaver           // by the name of the entry
 	leaving     bool                         // they are to leave
+	cleaning    map[string]bool              // keys with places that have all gone, perhaps
 }
 
 var (

@@ -116,6 +116,12 @@ func (w *sweeper) once() error {
 			if l.read([]Entry{e}) == nil && len(l.All) == 1 && l.All[0].apart && w.died(l.All[0].Process) {
 				failed = errors.Join(failed, w.remove(e))
 			}
+		case strings.HasPrefix(part, "place/"):
+			h := placeIn(e)
+			if beat := w.gone[w.names.beat(h.Process, h.lease())]; beat.There() {
+				failed = errors.Join(failed, w.remove(e, Condition{beat.Name, beat.Revision}))
+				changed = true // the next sweep deletes the lock if it was the last
+			}
 		}
 	})
 	next("")
@@ -148,7 +154,11 @@ func (w *sweeper) died(process string) bool {
 
 // inherit takes dead processes out of a lock and its line. It reports false if the key has changed meanwhile.
 func (w *sweeper) inherit(key string, at found) (done bool, err error) {
-	at, _, err = w.list(key, at)
+	if at, _, err = w.list(key, at); err == nil {
+		var now found
+		now, _, _, err = w.listPlaces(key, at, true)
+		at.places = now.places
+	}
 	if err != nil {
 		return false, err
 	}

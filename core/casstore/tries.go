@@ -45,6 +45,7 @@ type tries struct {
 	most       time.Duration   // how long one waits for its answer at most; zero: no such bound
 	base       context.Context // its end ends the tries; nil: the end of the store does
 	unknown    bool            // a transaction may have been executed, or may yet be
+	sure       bool            // what it lists is from after the call: a call may tell of what no answer has shown yet
 	unanswered int             // how many tries got no answer
 	pause      time.Duration
 }
@@ -112,8 +113,8 @@ func (t *tries) send(txn Txn) (answer Answer, received time.Time, again bool, er
 func (t *tries) list(key string, before found) (at found, again bool, err error) {
 	names := t.store.names
 	// Without a limit a server would list again until all entries are of one moment.
-	txn := Txn{Read: []string{names.line(key)}, List: []Range{{Prefix: names.waits(key, ""), Limit: page}}, Late: true}
-	for at.lock, at.come = before.lock, []Entry{}; ; txn.Read = nil {
+	txn := Txn{Read: []string{names.line(key)}, List: []Range{{Prefix: names.waits(key, ""), Limit: page}}, Late: !t.sure}
+	for at.lock, at.come, at.places = before.lock, []Entry{}, before.places; ; txn.Read = nil {
 		answer, _, again, err := t.send(txn)
 		if err != nil {
 			return before, again, err
@@ -133,6 +134,33 @@ func (t *tries) list(key string, before found) (at found, again bool, err error)
 	}
 	at.full, at.upTo = true, at.line.Revision.Number*perRevision+1
 	return at, true, nil
+}
+
+// listPlaces looks at a lock and its places. Late says that the lock was read before by this request.
+func (t *tries) listPlaces(key string, before found, late bool) (at found, received time.Time, again bool, err error) {
+	names := t.store.names
+	lock, line, tick := names.lock(key), names.line(key), names.taking(key)
+	txn := Txn{Read: []string{lock, line, tick}, List: []Range{{Prefix: names.place(key, ""), Limit: page}}, Late: late}
+	for at = before; ; txn.Read = nil {
+		answer, when, again, err := t.send(txn)
+		if err != nil {
+			return before, received, again, err
+		}
+		if len(txn.Read) > 0 {
+			received = when
+			at = found{lock: answer.Read[0], line: answer.Read[1], places: places{tick: answer.Read[2], taken: []held{}, allTaken: true}}
+			if at.line.Revision == before.line.Revision {
+				at.come, at.all, at.upTo, at.full = before.come, before.all, before.upTo, before.full
+			}
+		}
+		for _, e := range answer.Lists[0] {
+			at.taken = append(at.taken, placeIn(e))
+		}
+		if len(answer.Lists[0]) < page {
+			return at, received, true, nil
+		}
+		txn.List[0].After = answer.Lists[0][page-1].Name
+	}
 }
 
 // rest pauses before the next try. It reports false if there is no time for one.

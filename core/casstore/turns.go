@@ -96,7 +96,7 @@ func (c *change) round() (again bool, err error) {
 		c.noteWritten(v, txn, answer, received)
 		return false, nil
 	}
-	if c.at, c.received = v.learn(txn, answer, received), received; v.stale(answer) {
+	if c.at, c.received = v.learn(txn, answer, received), received; v.theirs || v.stale(answer) {
 		c.at, again, err = c.list(c.key, c.at)
 		return again, err
 	}
@@ -153,6 +153,11 @@ func (s *Store) Decline(ctx context.Context, key, waiter string) error {
 
 func (s *Store) decline(ctx context.Context, key, waiter string, at found) error {
 	s.lists(key, driver.Waiter(waiter), false)
+	for _, h := range at.taken {
+		if h.For != "" && h.For.ID() == waiter {
+			s.passOn(key, h)
+		}
+	}
 	err := s.leave(ctx, key, waiter, at)
 	if s.leftLine(key, waiter, err != nil); errors.Is(err, driver.ErrNotReady) {
 		return nil // nothing is on its way any more

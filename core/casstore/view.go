@@ -25,16 +25,22 @@ type view struct {
 	base  time.Time       // when the lock was first seen like that
 	now   time.Time
 	was   string // the text of the record
+	token int64  // the last of the record
 	own   string // the id of the locker that asks, or leaves
+	spread
 	needs
 }
 
 // needs say how much of the line has to be known.
 type needs struct {
-	first   bool // the locker that asks goes before all others
-	ordered bool // the order of the line decides about a grant
-	writers bool // a grant depends on whether any locker wants the lock: a place in a lock that was kept
-	unsure  bool // a transaction that was made needs more of the line than is known: it is not to be sent
+	first   bool   // the locker that asks goes before all others
+	ordered bool   // the order of the line decides about a grant
+	writers bool   // a grant depends on whether any locker wants the lock: a place in a lock that was kept
+	unsure  bool   // a transaction that was made needs more of the line than is known: it is not to be sent
+	theirs  bool   // the transaction compares entries of lockers in line
+	leaver  string // the owner of the place that a release gives up
+	place   bool   // a locker comes out of the line for a place: others may do so at the same time
+	atMost  int    // how many permits there are for the locker that asks
 }
 
 // open makes a view of a key that was found so when an answer was received. Where received is zero, it
@@ -51,13 +57,14 @@ func (s *Store) open(key string, at found, received time.Time) (*view, error) {
 		if err != nil {
 			return nil, err
 		}
-		v.rec, v.holds, v.gone = rec, in.Holds, in.Gone
+		v.rec, v.holds, v.gone, v.spread = rec, in.Holds, in.Gone, in.spread
 	}
+	v.readPlaces()
 	if line := v.line.since(v.gone); len(line) > 0 && line[len(line)-1].Number > at.upTo {
 		at.full = false // one has come since, and so may others
 	}
 	v.at = at
-	v.rec.SetNext(nextToken(at.lock))
+	v.rec.SetNext(nextToken(at))
 	var since map[string]time.Time
 	var waits map[int64]time.Time
 	if received.IsZero() {
@@ -72,6 +79,8 @@ func (s *Store) open(key string, at found, received time.Time) (*view, error) {
 	}
 	v.rec.Shift(v.base.Sub(written))
 	v.was, v.ordered = v.text(v.base), v.rec.Ordered(v.now)
+	v.token = v.rec.SetLast(0)
+	v.rec.SetLast(v.token)
 	for _, h := range v.holds {
 		first := since[h.Owner]
 		if first.IsZero() {
@@ -79,8 +88,10 @@ func (s *Store) open(key string, at found, received time.Time) (*view, error) {
 		}
 		v.signs[h.Owner] = s.signOf(h, first, v.now)
 	}
+	v.signs[others] = sign{mine: true, ends: v.now.Add(dead)}
 	v.rec.SetWaiting(names(v.line.since(v.gone)))
 	v.rec.SetEnds(func(owner string) time.Time { return v.signs[owner].ends })
+	v.setPlaces(false)
 	return v, nil
 }
 
@@ -88,6 +99,9 @@ func (s *Store) open(key string, at found, received time.Time) (*view, error) {
 func (v *view) text(at time.Time) string {
 	r := v.rec.Clone()
 	r.SetEnds(func(string) time.Time { return time.Time{} })
+	if !r.Free() {
+		r.SetPlaces(nil, time.Time{})
+	}
 	r.SetWaiting("")
 	r.Shift(written.Sub(at))
 	text, err := r.AppendText(nil)
@@ -139,9 +153,10 @@ func (v *view) firstNumber() int64 {
 // be sent if it makes the view unsure.
 func (v *view) write(n keystate.Notices, comes held, lineAlone bool) (txn Txn) {
 	owners, lock, tick := v.rec.Owners(), v.names.lock(v.key), v.names.line(v.key)
-	var holds []held
+	var holds []held // in the entry of the lock
 	var ends []Op
-	for _, h := range v.holds {
+	was := slices.DeleteFunc(slices.Clone(v.holds), func(h held) bool { return h.place != "" })
+	for _, h := range was {
 		if slices.Contains(owners, h.Owner) {
 			holds = append(holds, h)
 			continue
@@ -151,32 +166,53 @@ func (v *view) write(n keystate.Notices, comes held, lineAlone bool) (txn Txn) {
 			txn.If = append(txn.If, g.beat) // the first sign of life would be a change
 		}
 	}
-	if _, known := v.hold(comes.Owner); !known && slices.Contains(owners, comes.Owner) {
+	if _, known := v.hold(comes.Owner); !known && comes.place == "" && slices.Contains(owners, comes.Owner) {
 		holds = append(holds, comes)
 	}
+	next := v.spread
+	switch {
+	case comes.place != "":
+		next.Places, next.Permits = true, max(next.Permits, v.atMost)
+	case v.vacant() && (v.rec.Free() || len(holds) > 0):
+		next = spread{}
+	}
+	if v.place { // its token is a revision, and the lock stays as it is
+		v.rec.SetLast(v.token)
+	}
 	o := v.reorder()
-	unchanged := o.gone == v.gone && slices.Equal(holds, v.holds) && v.text(v.base) == v.was
-	ended := !unchanged && len(holds) == 0 && v.rec.Idle(v.now)
+	unchanged := o.gone == v.gone && slices.Equal(holds, was) && next == v.spread && v.text(v.base) == v.was
+	ended := !unchanged && len(holds) == 0 && v.rec.Idle(v.now) && !next.Places
 	// Where no locker is called, or the releasing locker alone, no other may have come. A grant must pass no locker that
 	// goes before it. And a line is written anew only as it is.
 	others := slices.ContainsFunc(o.all, func(w listed) bool { return w.Name.ID() != v.own })
 	alone := ended || o.whole || !unchanged && v.rec.Free() && (!others || !v.rec.Reserved(v.now)) || n.Freed && !n.Announced ||
 		comes.Owner != "" && v.ordered && v.numberOf(v.own) > v.at.upTo
+	closes := v.Places && !next.Places
 	v.unsure = (alone || v.first && len(o.ops) > 0) && !v.at.full || o.gone > v.gone && !v.knows(o.gone) ||
 		n.Announced && !v.knows(v.firstNumber()) || comes.Owner != "" && v.writers && !v.at.full
 	switch {
-	case unchanged && len(o.ops) == 0:
+	case unchanged && len(o.ops) == 0 && comes.place == "":
 		txn.If = nil
-	case !unchanged || !lineAlone || o.whole:
+	case !unchanged || !lineAlone || o.whole || comes.place != "":
 		txn.If = append(txn.If, Condition{lock, v.at.lock.Revision})
 	default:
 		txn.If = nil
+	}
+	if closes {
+		txn.If = append(txn.If, Condition{v.names.taking(v.key), v.at.tick.Revision})
+		ends = append(ends, Op{Name: v.names.taking(v.key), Delete: true})
 	}
 	if alone {
 		txn.If = append(txn.If, Condition{tick, v.at.line.Revision})
 	} else if o.gone > v.gone || find(v.line.since(v.gone), v.own) >= 0 && find(o.all, v.own) < 0 {
 		// A locker that has gone must not be in a line that another process has written since.
 		txn.If = append(txn.If, Condition{v.names.inOne(v.key), v.at.all})
+	}
+	for i, w := range o.all {
+		if i < driver.KeptFor && n.Announced && !o.whole && w.Name.Place() && w.apart && w.At != 0 && w.Name.ID() != v.own {
+			// It may have taken a place, and left the line.
+			txn.If, v.theirs = append(txn.If, v.names.entry(v.key, w)), true
+		}
 	}
 	switch {
 	case unchanged:
@@ -193,7 +229,7 @@ func (v *view) write(n keystate.Notices, comes held, lineAlone bool) (txn Txn) {
 		if !v.at.lock.There() {
 			gone = 0
 		}
-		txn.Then = append([]Op{{Name: lock, Value: v.value(holds, gone)}}, ends...)
+		txn.Then = append([]Op{{Name: lock, Value: v.value(holds, gone, next)}}, ends...)
 	}
 	txn.Then = append(txn.Then, o.ops...)
 	if o.comes {
@@ -267,8 +303,8 @@ func (v *view) passedOver() (ops []Op) {
 }
 
 // value is the value of the lock as it is now.
-func (v *view) value(holds []held, gone int64) string {
-	text, err := json.Marshal(value{Holds: holds, Gone: gone, Lock: json.RawMessage(v.text(v.now))})
+func (v *view) value(holds []held, gone int64, next spread) string {
+	text, err := json.Marshal(value{Holds: holds, Gone: gone, Lock: json.RawMessage(v.text(v.now)), spread: next})
 	if err != nil {
 		return fmt.Sprintf("interlock: %v", err) // not a value that a store reads
 	}
@@ -329,58 +365,4 @@ func (v *view) calls(n keystate.Notices, now order, first Op) (ops []Op) {
 		}
 	}
 	return ops
-}
-
-// beats are the names of the beats to look at: of holders that have given no sign of life for their
-// lease, and of unknown holders.
-func (v *view) beats() (beats []string) {
-	for _, h := range v.holds {
-		g := v.signs[h.Owner]
-		if !g.mine && (!g.known || !v.now.Before(g.ends)) && !slices.Contains(beats, g.beat.Name) && len(beats) < mostBeats {
-			beats = append(beats, g.beat.Name)
-		}
-	}
-	return beats
-}
-
-const (
-	// mostBeats is how many beats a request looks at. The next one looks at others.
-	mostBeats = 20
-	// standing divides a lease: when a lock has stood for that part of it, those who wait look whether
-	// the holder lives.
-	standing = 6
-	// farLook is after how long a locker in line looks at a lock that is kept for others. It is called
-	// earlier, unless the process that calls has died.
-	farLook = time.Second
-)
-
-// refusal completes the reply to a request that is refused. A locker in line is called: it looks
-// whether the holder lives when the lock has stood for a time.
-func (v *view) refusal(rep driver.Reply) driver.Reply {
-	if rep.Listed && v.rec.Reserved(v.now) {
-		rep.TTL = max(rep.TTL, farLook) // it is called when its turn has come
-	}
-	if owner, _ := v.rec.Offered(v.now); owner != "" && owner == rep.Holder {
-		rep.Room = tokens - 1
-		if lockerOf(rep.Holder) == v.own && v.own != "" {
-			v.mayHold(v.key, rep.Holder, rep.Token, v.at) // its call is late or lost
-		}
-	}
-	if len(v.holds) == 0 || v.holds[0].Owner != rep.Holder {
-		return rep
-	}
-	h := v.holds[0]
-	g := v.signs[h.Owner]
-	rep.TTL, rep.Note = min(rep.TTL, h.lease()), g.stranger(v.now)
-	if rep.Token != 0 {
-		rep.Token = h.token()
-	}
-	switch young := h.lease()/standing - g.stood; {
-	case g.mine || !rep.Listed:
-	case young > 0:
-		rep.TTL = min(rep.TTL, young+time.Millisecond)
-	default:
-		v.follow(v.key, g.beat.Name)
-	}
-	return rep
 }

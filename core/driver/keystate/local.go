@@ -40,6 +40,17 @@ func (r *Record) SetEnds(ends func(owner string) time.Time) {
 	}
 }
 
+// SetPlaces replaces the owners that have places, for a store that keeps these apart from the text of the record. Their
+// ends are set by SetEnds. Without any, the lock counts as having become free at this moment.
+func (r *Record) SetPlaces(owners []string, now time.Time) {
+	if r.places = nil; len(owners) == 0 && r.owner == "" {
+		r.expires = now
+	}
+	for _, owner := range owners {
+		r.places = append(r.places, place{owner: owner})
+	}
+}
+
 // SetWaiting replaces the list of waiting lockers by a list as [Record.Waiting] returns it.
 func (r *Record) SetWaiting(list driver.Waiters) {
 	r.waiting = nil
@@ -50,6 +61,12 @@ func (r *Record) SetWaiting(list driver.Waiters) {
 			r.waiting = append(r.waiting, waiting{w, false})
 		}
 	}
+}
+
+// SetLast sets the last token, and returns the one before, for a store with tokens that are no times.
+func (r *Record) SetLast(token int64) (before int64) {
+	before, r.token = r.token, token
+	return before
 }
 
 // SetNext sets the token of the next offer, for a store with tokens that are no times.
