@@ -18,7 +18,7 @@ import (
 	"github.com/interlock-go/interlock/core/pgstore"
 )
 
-// counts is the count of the statements of a process, without those that look at the size of the table.
+// counts counts the statements of a process, except for looks at the size of the table.
 func counts(t *testing.T, n *atomic.Int64) *wire {
 	t.Helper()
 	return &wire{sending: func(text []byte) error {

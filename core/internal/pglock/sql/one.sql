@@ -1,6 +1,6 @@
 -- Does for one lock without notes what write.sql does, for a part of its price.
 --
--- The parameters up to $11 are those of write.sql, for one lock. Returns its row of an answer.
+-- The parameters are the first eleven of write.sql, for one lock. Returns its row of an answer.
 WITH conf AS MATERIALIZED (
 	SELECT set_config('lock_timeout', $10::text, true) AS bound,
 		CASE WHEN 'off' IN ($11::text, current_setting('synchronous_commit')) THEN set_config('synchronous_commit', $11::text, true) END AS flush
