@@ -53,6 +53,7 @@ type tries struct {
 type refusal struct {
 	contended bool
 	full      bool   // the last try found all permits taken
+	kept      bool   // it found no holder: the lock is kept for others, for a short time
 	blind     bool   // see try
 	room      int32  // how many grants have come, or places were given back, since
 	holder    string // the owners that stood in the way of the last try

@@ -77,7 +77,7 @@ func (l *lock) mayTryNext(w *Waiter, now clock.Instant) bool {
 // refusedNow reports whether the first waiter, which does not wait for the holders, was
 // refused already, by the answer to the waiter before it.
 func (l *lock) refusedNow(w *Waiter, now clock.Instant) bool {
-	return w.Terms.Kind.Place() && l.acq != nil && l.acq.refusal.contended && l.acq.outage.why == nil && now < l.acq.next.tryAt
+	return w.Terms.Kind.Place() && l.acq != nil && l.acq.refusal.contended && !l.acq.refusal.kept && l.acq.outage.why == nil && now < l.acq.next.tryAt
 }
 
 // failSurplus refuses callers after the first, since the store has said that there is a

@@ -18,6 +18,10 @@ const longWait = 2 * time.Second
 // its own process. The end of that offer wakes it earlier, unless that came before the refusal.
 const ownOfferWait = 50 * time.Millisecond
 
+// mostKept bounds the time for which a caller that does not wait for a holder waits for a lock without one: the
+// lock is kept for lockers, and they may have ended.
+const mostKept = 100 * time.Millisecond
+
 // inTheDark is how long a caller may wait for a store that is not ready without a line in the
 // log: its error says the cause then.
 const inTheDark = 5 * time.Second
@@ -256,7 +260,8 @@ func (l *lock) refused(now clock.Instant, t *try, w *Waiter, a answer) {
 		acq.retry(now, fmt.Errorf("%w: %w", driver.ErrNotReady, errOrphan))
 		return
 	}
-	if w != nil && w.Terms.Wait == 0 {
+	kept := l.shard.table.store.turns != nil && a.Holder == "" && !a.Full && a.TTL > 0 && a.TTL <= mostKept
+	if acq.refusal.kept = kept; w != nil && w.Terms.Wait == 0 && !kept {
 		w.marks |= refused | waited
 		if t.blind {
 			w.marks |= blind
@@ -264,6 +269,8 @@ func (l *lock) refused(now clock.Instant, t *try, w *Waiter, a answer) {
 	}
 	acq.next.tryAt = now.Add(a.TTL + time.Millisecond)
 	switch {
+	case kept && w != nil && w.Terms.Wait == 0:
+		// Nobody holds the lock. If none of the lockers comes that it is kept for, the caller has it.
 	case a.Holder == l.shard.table.owner(uint64(a.Token)): //nolint:gosec // a token is positive
 		// An offer to this process, which is taken or passed on meanwhile. Its time says nothing
 		// of when the lock is free.
