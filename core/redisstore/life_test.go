@@ -216,7 +216,7 @@ func (w *world) live(steps []step, around func(st step) error) {
 
 // listen subscribes to the release of a lock and to the end of a claim, and waits until
 // both have been heard.
-func (w *world) listen(s *redisstore.Store, key, id string) {
+func (w *world) listen(s *redisstore.Store, id string) {
 	w.t.Helper()
 	for what, begin := range map[string]func(wake func()) (stop func()){
 		"the release of a lock": func(wake func()) func() { return s.Calls("w1", func(driver.Call) { wake() }) },

@@ -124,7 +124,7 @@ func TestTheDocumentedRightsAreEnough(t *testing.T) {
 			w := alone(t)
 			w.user(c.rows...)
 			s := w.store(restricted, c.client)
-			w.listen(s, "k", "k")
+			w.listen(s, "k")
 			for _, st := range w.life(s, w.rdb, "k") {
 				if st.part == c.part {
 					w.live([]step{st}, nil)

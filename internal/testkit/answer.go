@@ -1,3 +1,4 @@
+// Package testkit has what tests of several packages share: lockers, engines, answers and waits with a bound.
 package testkit
 
 import (

@@ -145,8 +145,10 @@ func BenchmarkHotKey(b *testing.B) {
 		name string
 		open func(b *testing.B) (section func(f func()) error)
 	}{
-		{"hearing", interlock(pgstore.Listen(listener{srv.DSN()}))}, {"looking", interlock()},
-		{"for update", transaction("SELECT FROM hot WHERE id = 1 FOR UPDATE")}, {"advisory", transaction("SELECT pg_advisory_xact_lock(1)")},
+		{"hearing", interlock(pgstore.Listen(listener{srv.DSN()}))},
+		{"looking", interlock()},
+		{"for update", transaction("SELECT FROM hot WHERE id = 1 FOR UPDATE")},
+		{"advisory", transaction("SELECT pg_advisory_xact_lock(1)")},
 	} {
 		b.Run(way.name, func(b *testing.B) {
 			var sections [4]func(f func()) error

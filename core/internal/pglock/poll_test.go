@@ -81,9 +81,14 @@ func TestALockerFurtherBackLooksLessOften(t *testing.T) {
 		heard bool
 		want  time.Duration
 	}{
-		{0, 0, false, lookSoonest}, {1, 0, false, lookSoonest}, {3, 0, false, 3 * lookSoonest}, {100, 0, false, lookLatest},
-		{0, 400 * time.Millisecond, false, 100 * time.Millisecond}, {0, time.Hour, false, lookLatest},
-		{3, 0, true, heardSoonest}, {0, time.Hour, true, heardLatest},
+		{0, 0, false, lookSoonest},
+		{1, 0, false, lookSoonest},
+		{3, 0, false, 3 * lookSoonest},
+		{100, 0, false, lookLatest},
+		{0, 400 * time.Millisecond, false, 100 * time.Millisecond},
+		{0, time.Hour, false, lookLatest},
+		{3, 0, true, heardSoonest},
+		{0, time.Hour, true, heardLatest},
 	} {
 		s.watches.proof.holds = c.heard
 		if got := s.watches.pause(&topic{ahead: c.ahead, quiet: now.Add(-c.quiet)}, now); got != c.want {

@@ -239,7 +239,7 @@ func addHolders(v *driver.View, fields []string, left time.Duration) {
 		if h.Left = left; h.Place {
 			h.Left = ends.Sub(v.Now)
 		}
-		if ok && !(h.Place && h.Left <= 0) {
+		if ok && (!h.Place || h.Left > 0) {
 			v.Holders = append(v.Holders, h)
 		}
 	}

@@ -41,8 +41,9 @@ func (store) Renew(_ context.Context, batch []driver.Renewal, done func(int, boo
 }
 
 // Release implements driver.Store.
-func (store) Release(context.Context, driver.ReleaseRequest) (driver.Waiting, error) { return driver.Waiting{}, nil }
+func (store) Release(context.Context, driver.ReleaseRequest) (driver.Waiting, error) {
+	return driver.Waiting{}, nil
+}
 
-// Watch implements driver.Store.
+// Calls implements driver.Store.
 func (store) Calls(string, func(driver.Call)) (stop func()) { return func() {} }
-
