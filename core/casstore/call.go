@@ -104,7 +104,7 @@ func (s *Store) leaves(key string, q *queue) {
 	delete(s.queues, key)
 }
 
-// calledTo returns the key to which a locker of this process was called; zero if none was.
+// calledTo returns the key that a locker of this process was called for; zero if none was.
 func (s *Store) calledTo(key string) (at found) {
 	s.mu.Lock()
 	q := s.queues[key]

@@ -19,7 +19,7 @@ type Lease interface {
 
 // Held returns conditions for a transaction on the entries of the server, one for each key of an
 // exclusive lease. They hold until the store has released the lock or another process has taken it
-// over, whoever comes, waits or leaves meanwhile. Where callers of one process hand the lock on, the
+// over, also if others come, wait or leave meanwhile. Where callers of one process hand the lock on, the
 // call of the next one makes the conditions of those before it fail.
 //
 // The first call for a lease sends a transaction for each key. It writes an entry that is deleted in

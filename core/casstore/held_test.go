@@ -96,7 +96,7 @@ func TestAConditionFailsAfterATakeOver(t *testing.T) {
 		go func() { next <- b.lock(l.T, "k") }()
 		time.Sleep(time.Second)
 		a.cut.Store(true)
-		l.want(true, held, "nobody has taken it over")
+		l.want(true, held, "no process has taken it over")
 		other := <-next
 		l.want(false, held, "taken over")
 		l.want(true, l.held(b, other), "the next holder")

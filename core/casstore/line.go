@@ -14,7 +14,7 @@ import (
 const perRevision = 1 << 8
 
 // line has the lockers that wait, in the order of their numbers. Each has an entry, which its process writes and
-// deletes. Where a rule changes the order, or what is known of a locker of another process, all of
+// deletes. Where a rule changes the order, or the knowledge of a locker of another process, all of
 // them are written into one entry: see [line.UpTo]. A grant writes neither: the lock has the highest number
 // of a locker that waits no more.
 type line struct {

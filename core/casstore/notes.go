@@ -89,7 +89,7 @@ func (c *claim) refuses(why error) (again bool, err error) {
 	return false, why
 }
 
-// noted returns what is noted in an entry that was read; nil if there is no note, or it has ended.
+// noted returns the content of a note that was read; nil if there is no note, or it has ended.
 func (s *Store) noted(e Entry, received time.Time) error {
 	if n := noteOf(e); e.There() && received.Sub(s.sawNote(e, received)) < n.lasts {
 		return n.why

@@ -192,7 +192,7 @@ func (s *Store) note(key string, before found, read []Entry, received time.Time)
 	return at
 }
 
-// wrotePlaces adds what a transaction has written to what is known of the places.
+// wrote adds the writes of a transaction to the known places.
 // fresh says that no other owner can have taken a place meanwhile.
 func (p places) wrote(names layout, key string, txn Txn, answer Answer, fresh bool) places {
 	for i, op := range txn.Then {

@@ -94,7 +94,7 @@ func (s *Store) sawLock(
 	return now.at, now.holds, now.waits // they are not changed any more
 }
 
-// known completes what was found of a key by the lockers that were in line when it was seen last.
+// known completes the entries of a key by the lockers that were in line when it was seen last.
 func (s *Store) known(key string, at found) found {
 	last := s.lastSeen(key)
 	if at.taken == nil && !at.allTaken {

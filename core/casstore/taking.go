@@ -70,7 +70,7 @@ func (c *claim) lookPlace() (reply driver.Reply, again bool, err error) {
 		return driver.Reply{}, false, errTried
 	}
 	if reply.Granted && c.missed > 1 && v.listed(c.ask.Waiter) && c.ask.Kind == driver.Permit && place.For == "" {
-		v.fill(c.ask.AtMost) // others have taken what was free: it is called
+		v.fill(c.ask.AtMost) // others have taken the free places: it is called
 		reply, notices = v.rec.Acquire(c.ask, v.now)
 	}
 	if reply.Granted && !free { // but the places of the dead are in the way

@@ -45,7 +45,7 @@ type tries struct {
 	most       time.Duration   // how long one waits for its answer at most; zero: no such bound
 	base       context.Context // its end ends the tries; nil: the end of the store does
 	unknown    bool            // a transaction may have been executed, or may yet be
-	sure       bool            // what it lists is from after the call: a call may tell of what no answer has shown yet
+	sure       bool            // its lists are from after the call: a call may be newer than all answers
 	unanswered int             // how many tries got no answer
 	pause      time.Duration
 }

@@ -13,7 +13,7 @@ type leaves struct {
 	*parting
 	as    held
 	at    found
-	freed bool // the place has been given up: what is left is to call others
+	freed bool // the place has been given up: others are to be called yet
 	after bool // another owner has a place still
 	last  bool // no other owner has a place, as far as is known
 	mixes bool // it calls any of the first lockers
@@ -280,7 +280,7 @@ func (l *leaves) give(v *view, txn Txn, notices keystate.Notices) (again bool, e
 	l.wroteLock(key, at, v, nil, received)
 	l.after = next != "" && at.revision(next) != Revision{} || at.allTaken && len(at.taken) > 0
 	changed := at.line.Revision != v.at.line.Revision || at.lock.Revision != v.at.lock.Revision
-	if !changed && !l.after && !at.line.There() { // nobody waits
+	if !changed && !l.after && !at.line.There() { // no locker waits
 		l.clean(v)
 		return false, nil
 	}

@@ -183,7 +183,7 @@ func TestTheDeadInLineDelayTheOthersByOneOffer(t *testing.T) {
 				dead.cut.Store(false)
 			}
 			cancel()
-			time.Sleep(time.Minute) // what they have under way ends
+			time.Sleep(time.Minute) // their requests end
 		}()
 		for range 8 {
 			dead := start(t, server, core.Unlisted())
@@ -264,7 +264,7 @@ func TestALockerThatLeavesTakesNoOtherOutOfTheLine(t *testing.T) {
 	})
 }
 
-// A locker that has come again meanwhile is in the list, one that came before it is not. The call of the first locker
+// A locker that has come again meanwhile is in the list, a locker from before it is not. The call of the first locker
 // has the line after it, and that must end before a gap.
 func TestALockerThatAListHasMissedIsNotPassedOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -33,7 +33,7 @@ type world struct {
 	mu     sync.Mutex
 	lots   *rand.Rand
 	lease  time.Duration
-	places bool // some callers share locks, or want one of two permits
+	places bool // some callers share locks, or want a permit of two
 	wrong  []string
 	grants int
 	begun  int // holds that began with an offer
