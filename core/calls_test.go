@@ -110,7 +110,7 @@ func TestCallsBeginWithTheFirstCallerThatWaits(t *testing.T) {
 		}
 		waits(t.Context(), t, b)
 		if len(s.hearers) != 1 || s.hearers[core.ID(b)] == nil {
-			t.Errorf("%d processes are called; want the one that waits", len(s.hearers))
+			t.Errorf("%d processes are called; want only the waiting process", len(s.hearers))
 		}
 		release(t, first)
 		synctest.Wait()

@@ -95,7 +95,7 @@ func TestACallerIsNotForgottenWhileTheRequestToLeaveHangs(t *testing.T) {
 				x := newLeaving(t, fault, nil)
 				begin := time.Now()
 				time.Sleep(200 * time.Millisecond)
-				if n := x.store.Requests(memstore.Acquire); n != 4 { // one of the caller before it when the calls begin
+				if n := x.store.Requests(memstore.Acquire); n != 4 { // the caller before it asked twice, as the calls began
 					t.Errorf("%d requests after %v; want the caller's own", n, time.Since(begin))
 				}
 				time.Sleep(fault.Before - 150*time.Millisecond)

@@ -83,7 +83,7 @@ func TestAGrantCostsTheSameBytesHoweverManyProcessesWait(t *testing.T) {
 	}
 }
 
-// A release calls five lockers. It says how many wait, by which the releasing process knows how long the turns of the
+// A release calls five lockers. It says how many wait, so that the releasing process knows how long the turns of the
 // others are.
 func TestAReleaseSaysHowManyWait(t *testing.T) {
 	t.Parallel()

@@ -48,7 +48,7 @@ type Record struct {
 type Notices struct {
 	// Freed says that the lock, or a place, became free.
 	Freed bool
-	// Announced says that lockers are called: those of the Signal.
+	// Announced says that the lockers of the Signal are called.
 	Announced bool
 	Signal    Signal
 	// To is the id of the locker that is offered the lock ([driver.Offered]); empty for none. The

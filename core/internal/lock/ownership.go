@@ -252,7 +252,7 @@ func (own *ownership) turnOver(now clock.Instant, fx *effects) bool {
 //
 // Invariant: while since is not zero, this process waits in a list, and others counts.
 type absence struct {
-	far    time.Duration // the greatest patience of those that were called lately
+	far    time.Duration // the greatest patience of the lockers that were called lately
 	since  clock.Instant // when this process released the lock; zero: it did not wait for it then
 	others int           // so many processes were before this one
 	turn   time.Duration // of one section, a mean of the last turns

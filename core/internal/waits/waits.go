@@ -13,7 +13,7 @@ const (
 	// unnamed is after what time a locker asks that is not in the list of a release: it has lost its place, or
 	// had none yet.
 	unnamed = 5 * time.Millisecond
-	// fullList is from how many lockers on a list counts as full: those that it leaves out ask by time.
+	// fullList is from how many lockers on a list counts as full: lockers that are not in it ask by time.
 	fullList = 60
 )
 
