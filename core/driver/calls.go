@@ -43,7 +43,7 @@ const (
 // one.
 type Call struct {
 	What News
-	// Key names the lock. It may be empty only if What is Unsure.
+	// Key names the lock. It is empty in a call about all locks, and where the store knows only the owner.
 	Key string
 	// In belongs to Turn: the lockers before this one may take so long. Zero is at once.
 	In time.Duration

@@ -60,7 +60,7 @@ type Store interface {
 	Renew(ctx context.Context, batch []Renewal, done func(i int, contended bool, err error))
 
 	// Release gives the lock up if the owner holds it, and calls the next lockers that wait. It returns
-	// what it has found; after a place, or if the store does not know it, that may be nothing. The store sends a request again that failed on the way, until
+	// how many others wait; after a place, or if the store does not know it, that may be none. The store sends a request again that failed on the way, until
 	// [ReleaseRequest.Deadline]. "Not the owner" after a try of unknown outcome
 	// counts as released. Errors match [ErrNotOwner], [ErrUnavailable] or
 	// [ErrNotReady]. The store uses only the values of ctx: a release must not fail

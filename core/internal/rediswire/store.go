@@ -20,7 +20,7 @@ import (
 // Store keeps locks in Redis. It implements [driver.Store] and is safe for concurrent
 // use. [Open] makes one.
 type Store struct {
-	rdb      redis.UniversalClient // the application's: what is shown to operators is read with it
+	rdb      redis.UniversalClient // of the application: operators read with it
 	rate     int                   // keys a second that a list looks at, on each master
 	names    names
 	log      *logs.Log
