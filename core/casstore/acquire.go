@@ -112,6 +112,11 @@ func (s *Store) acquire(ask driver.AcquireRequest) (driver.Reply, error) {
 		if err == nil {
 			round++
 		}
+		if !again && err == nil && c.staysFor(reply) {
+			again, err = c.read()
+			again = again || err == nil
+			continue
+		}
 		if again && err == nil && c.pass == nil {
 			c.pass = s.oneByOne(ask.Key)
 			if last := s.lastSeen(ask.Key); last.lock.Revision.Number > c.at.lock.Revision.Number {

@@ -13,6 +13,7 @@ import (
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/casstore"
 	"github.com/interlock-go/interlock/core/casstore/castest"
+	"github.com/interlock-go/interlock/core/driver"
 )
 
 // A store wrote an entry for each key that it was ever called to, and kept all of them.
@@ -101,6 +102,27 @@ func TestNoPlaceIsLeftOfCallersThatLeftDuringAnOutage(t *testing.T) {
 		}
 		for _, l := range held {
 			_ = l.Release(t.Context())
+		}
+	})
+}
+
+// A request that asks once leaves at its refusal. A lock that was kept for lockers which have ended was kept for ever:
+// each such request counted the time of their turns anew.
+func TestALockThatIsKeptForLockersThatHaveEndedIsHadByARequestThatAsksOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := castest.NewMemory()
+		a, ended := locker{open(t, server), t, "a"}, open(t, server)
+		a.ask()
+		waiter := driver.NewWaiter("ended", driver.Exclusive, 100*time.Millisecond)
+		if _, err := ended.Acquire(t.Context(), driver.AcquireRequest{Key: "k", Owner: "ended:1", TTL: lease, Waiter: waiter}); err != nil {
+			t.Fatal(err)
+		}
+		a.release()
+		_ = a.Close()
+		once := driver.AcquireRequest{Key: "k", Owner: "once:1", TTL: lease, Deadline: time.Now().Add(time.Second), Late: func(driver.Reply, error) {}}
+		reply, err := open(t, server).Acquire(t.Context(), once)
+		if took := time.Until(once.Deadline); err != nil || !reply.Granted || took < 700*time.Millisecond {
+			t.Errorf("%+v, %v, with %v left of a second; want the lock when the turn of 100 ms has ended", reply, err, took)
 		}
 	})
 }

@@ -163,6 +163,33 @@ func (t *tries) listPlaces(key string, before found, late bool) (at found, recei
 	}
 }
 
+// leastStay and mostStay bound the pauses of a request that stays.
+const (
+	leastStay = 5 * time.Millisecond
+	mostStay  = 20 * time.Millisecond
+)
+
+// staysFor pauses if a request that asks once was refused a lock that is free, and kept for lockers in line. They may
+// have ended: the store has no clock that ends their turns, so each request that leaves would begin to count anew. It
+// reports false if the request has no time for their turns.
+func (c *claim) staysFor(refused driver.Reply) bool {
+	if c.ask.Waiter != "" || c.ask.From != "" || c.ask.Deadline.IsZero() || refused.Granted || refused.Out || c.ask.Kind.Place() {
+		return false
+	}
+	v, err := c.open(c.ask.Key, c.at, time.Time{})
+	if err != nil || !v.rec.Reserved(v.now) || refused.TTL > time.Until(c.deadline) {
+		return false
+	}
+	pause := time.NewTimer(min(max(refused.TTL, leastStay), mostStay))
+	defer pause.Stop()
+	select {
+	case <-pause.C:
+		return true
+	case <-c.done.Done():
+		return false
+	}
+}
+
 // rest pauses before the next try. It reports false if there is no time for one.
 func (t *tries) rest(base context.Context) bool {
 	t.pause = min(max(2*t.pause, firstPause), lastPause)
