@@ -98,7 +98,7 @@ func (l *Locker) Lock(ctx context.Context, key string, opts ...Option) (*Lease, 
 // TryLock is [Locker.Lock] without waiting for the holder; an option [Wait] has no
 // effect. It returns [ErrHeld] at once if the lock is held, or if another caller of
 // this process waits for it or asks for it. A lock without a holder may be kept for other processes, which
-// may have ended: TryLock waits up to 100 ms for it. It does wait for the store's answer, also
+// may have ended: TryLock waits up to 200 ms for it. It does wait for the store's answer, also
 // for the answer to a release of this process that is on its way: at most 250 ms, then
 // it returns [ErrUnavailable]. If the store answers that it is not ready
 // ([driver.ErrNotReady]), TryLock tries again for 250 ms.

@@ -105,6 +105,7 @@ func look(ctx context.Context, f *fleet.Fleet, key string) (held run.Held, err e
 		held.Tokens = append(held.Tokens, h.Token)
 	}
 	held.By = holders(&l)
+	held.Silent, _ = l.Silent()
 	return held, err
 }
 

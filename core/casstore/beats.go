@@ -2,6 +2,8 @@ package casstore
 
 import (
 	"context"
+	"strconv"
+	"strings"
 	"time"
 )
 
@@ -17,9 +19,19 @@ func (s *Store) beat(lease time.Duration) []Op {
 	return []Op{s.sign(lease)}
 }
 
-// sign is the operation that gives a sign of life.
+// sign is the operation that gives a sign of life. Its value is the host and the number of the process, and the
+// time by its own clock, which is for operators: no rule rests on it.
 func (s *Store) sign(lease time.Duration) Op {
-	return Op{Name: s.names.beat(s.process, lease), Value: s.host}
+	return Op{Name: s.names.beat(s.process, lease), Value: s.host + "@" + strconv.FormatInt(time.Now().UnixMilli(), 10)}
+}
+
+// signOf reads the value of a sign of life. The time is zero if it is not known.
+func signOf(value string) (host string, at time.Time) {
+	host, text, _ := strings.Cut(value, "@")
+	if ms, err := strconv.ParseInt(text, 10, 64); err == nil {
+		at = time.UnixMilli(ms)
+	}
+	return host, at
 }
 
 // wrote notes that the sign of life was written, now or lately.

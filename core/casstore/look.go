@@ -97,26 +97,27 @@ func (s *Store) shown(key string, at found, hosts map[string]string) (driver.Vie
 		to := &view.Holders[i]
 		h, known := v.hold(to.Owner)
 		if !known {
+			to.Whole = true
 			continue // it is offered the lock
 		}
 		to.Token, to.Left, to.Whole = h.token(), h.lease(), true
-		host, pid, _ := strings.Cut(hosts[h.Process], "/")
-		to.Host = host
+		process, sign := signOf(hosts[s.names.beat(h.Process, h.lease())])
+		host, pid, _ := strings.Cut(process, "/")
+		to.Host, to.Sign = host, sign
 		to.PID, _ = strconv.Atoi(pid) // zero: not known
 		view.Token = max(view.Token, to.Token)
 	}
 	return view, nil
 }
 
-// hosts are the hosts and numbers of the processes that have given a sign of life, by their names.
+// hosts are the signs of life of the processes, by their names.
 func (s *Store) hosts(ctx context.Context) (map[string]string, error) {
 	hosts := map[string]string{}
 	for e, err := range s.entries(ctx, s.names.beats(), "") {
 		if err != nil {
 			return nil, err
 		}
-		process, _, _ := strings.Cut(strings.TrimPrefix(e.Name, s.names.beats()), "/")
-		hosts[process] = e.Value
+		hosts[e.Name] = e.Value
 	}
 	return hosts, nil
 }

@@ -44,6 +44,23 @@ type Lock struct {
 // Free reports whether the lock has no holder, and is kept for no process.
 func (l *Lock) Free() bool { return l.Held == 0 && l.Kept == 0 }
 
+// Silent reports whether a process that asks once may be refused because of processes that have ended: the lock
+// is kept for lockers, or its holders have given no sign of life for their leases, by their clocks and this one.
+// Then the lock is free after the time within, unless one of them comes. A caller learns that if it waits for so long.
+func (l *Lock) Silent() (within time.Duration, ok bool) {
+	if within = l.Kept; l.Held > len(l.Holders) {
+		return 0, false
+	}
+	for i := range l.Holders {
+		h := &l.Holders[i]
+		if !h.Whole || h.HandedOver || !h.Sign.IsZero() && time.Since(h.Sign) < h.Left {
+			return 0, false
+		}
+		within = max(within, h.Left)
+	}
+	return within, within > 0
+}
+
 // Holder is an owner that holds a lock.
 type Holder struct {
 	// Owner is the text that identifies the owner: the locker's id, a colon, and a
@@ -72,6 +89,9 @@ type Holder struct {
 	// Whole says that the store has no clock: Left is the whole lease, which counts from the last
 	// sign of life of the process.
 	Whole bool
+	// Sign is when the process last gave a sign of life, by its own clock, if Whole is true; zero if that is not
+	// known.
+	Sign time.Time
 }
 
 // Waiter is a locker that waits for a lock.
@@ -163,7 +183,7 @@ func lockOf(ctx context.Context, v *driver.View) Lock {
 
 // holderOf makes the Holder of a view that was made at the store's time now.
 func holderOf(v *driver.HolderView, entries map[string]driver.Entry, now time.Time) Holder {
-	h := Holder{Owner: v.Owner, Token: v.Token, Left: v.Left, Whole: v.Whole}
+	h := Holder{Owner: v.Owner, Token: v.Token, Left: v.Left, Whole: v.Whole, Sign: v.Sign}
 	_, h.Attentive = driver.IsAttentive(v.Owner)
 	_, h.HandedOver = driver.IsTicket(v.Owner)
 	id, _, _ := strings.Cut(v.Owner, ":")

@@ -83,11 +83,13 @@ const lookEvery = 200 * time.Millisecond
 
 // Wait returns when the lock is free ([Lock.Free]), or with the cause of ctx when that ends. It takes
 // nothing: another caller may have the lock when Wait returns. It looks several times a second, and more
-// seldom where a look takes long. On a store without a clock a lock stays held after its holder has died,
-// until a process asks for it.
+// seldom where a look takes long. On a store without a clock a lock is free, too, whose holders have given no
+// sign of life for their leases, while Wait looked.
 func (f *Fleet) Wait(ctx context.Context, key string) error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
+	var seen string
+	var since time.Time // when the lock was first seen so
 	for {
 		select {
 		case <-timer.C:
@@ -107,6 +109,11 @@ func (f *Fleet) Wait(ctx context.Context, key string) error {
 		left := v.Kept
 		for _, h := range v.Holders {
 			left = max(left, h.Left)
+		}
+		if now := fmt.Sprint(v.Holders, v.Kept, v.Waiting); now != seen {
+			seen, since = now, began
+		} else if v.Now.IsZero() && left > 0 && began.Sub(since) > left {
+			return nil
 		}
 		pause := max(lookEvery, 5*time.Since(began))
 		if left > 0 { // else it never ends

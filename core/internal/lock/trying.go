@@ -20,7 +20,7 @@ const ownOfferWait = 50 * time.Millisecond
 
 // mostKept bounds the time for which a caller that does not wait for a holder waits for a lock without one: the
 // lock is kept for lockers, and they may have ended.
-const mostKept = 100 * time.Millisecond
+const mostKept = 200 * time.Millisecond
 
 // inTheDark is how long a caller may wait for a store that is not ready without a line in the
 // log: its error says the cause then.

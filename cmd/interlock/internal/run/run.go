@@ -32,6 +32,8 @@ type Streams struct {
 type Held struct {
 	By     string  // in words; empty: no process
 	Tokens []int64 // the fencing tokens of the grants
+	// Silent, unless zero, says that the holders may have died, and after what time the lock is free if they have.
+	Silent time.Duration
 }
 
 // lookWithin bounds a look at the holder.
@@ -100,7 +102,7 @@ func (c *Command) Run(ctx context.Context, store core.Store, streams Streams) in
 		defer cancel()
 		_ = locker.Close(ctx) // otherwise the lock ends with its lease
 	}()
-	lease, status := c.lock(ctx, cancel, locker, incoming, log)
+	lease, status := c.lock(ctx, cancel, locker, incoming, streams, log)
 	if lease == nil {
 		if by := streams.held(ctx).By; status == StatusBusy && by != "" {
 			log.printf("the lock %q is held by %s", c.key, by)
@@ -136,13 +138,13 @@ const maxService = 128
 // lock takes the lock. If it returns no lease, it returns the exit status. The lease
 // lasts no longer than ctx.
 func (c *Command) lock(
-	ctx context.Context, cancel context.CancelFunc, locker *core.Locker, incoming <-chan os.Signal, log logger,
+	ctx context.Context, cancel context.CancelFunc, locker *core.Locker, incoming <-chan os.Signal, streams Streams, log logger,
 ) (*core.Lease, int) {
 	var lease *core.Lease
 	taken := make(chan error, 1)
 	go func() {
 		var err error
-		lease, err = c.take(ctx, locker, log)
+		lease, err = c.take(ctx, locker, streams, log)
 		taken <- err
 	}()
 	for {

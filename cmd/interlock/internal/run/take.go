@@ -20,6 +20,8 @@ const (
 	// minPause and maxPause bound the pauses between two tries; they double.
 	minPause = 100 * time.Millisecond
 	maxPause = time.Second
+	// silentMore is for how much longer than a silent holder's lease a run waits: for the drift of clocks, and requests.
+	silentMore = 5 * time.Second
 	// sayEvery is the time between two lines about a server that cannot be reached.
 	sayEvery = 30 * time.Second
 )
@@ -27,12 +29,22 @@ const (
 // take waits for the lock. The wait includes a server that cannot be reached, or has too few
 // replicas, as it includes another holder. A server that is not ready (READONLY, LOADING) is
 // waited for by the locker, which logs the cause.
-func (c *Command) take(ctx context.Context, locker *core.Locker, log logger) (*core.Lease, error) {
+//
+// A run that does not wait meets a lock of a process that has died. A store without a clock learns that only from
+// a process that stays: so the run stays, for a lease.
+func (c *Command) take(ctx context.Context, locker *core.Locker, streams Streams, log logger) (*core.Lease, error) {
 	var away, said time.Time // when the server was first out of reach, and when that was said
 	until := time.Now().Add(c.wait)
 	for pause := minPause; ; pause = min(2*pause, maxPause) {
 		began := time.Now()
 		lease, err := locker.Lock(ctx, c.key, c.patience(until)...)
+		if c.wait == 0 && errors.Is(err, core.ErrHeld) {
+			if within := streams.held(ctx).Silent; within > 0 {
+				within += silentMore
+				log.printf("the holder of the lock %q gives no sign of life: run waits for up to %v", c.key, within.Round(time.Second))
+				return locker.Lock(ctx, c.key, core.Wait(within))
+			}
+		}
 		if err == nil || c.wait == 0 || ctx.Err() != nil || !passes(err) {
 			return lease, err
 		}

@@ -62,7 +62,7 @@ func TestAWaitOutlastsAServerThatIsAway(t *testing.T) {
 				var said []string
 				cmd := &Command{key: key, wait: c.wait, ttl: defaultTTL}
 				began := time.Now()
-				lease, err := cmd.take(t.Context(), locker, logger{func(line string) { said = append(said, line) }, key})
+				lease, err := cmd.take(t.Context(), locker, Streams{}, logger{func(line string) { said = append(said, line) }, key})
 				if took := time.Since(began); took < c.want-2*maxPause || took > c.want+2*maxPause {
 					t.Errorf("it took %v; want about %v", took, c.want)
 				}
