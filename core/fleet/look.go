@@ -83,7 +83,7 @@ const lookEvery = 200 * time.Millisecond
 
 // Wait returns when the lock is free ([Lock.Free]), or with the cause of ctx when that ends. It takes
 // nothing: another caller may have the lock when Wait returns. It looks several times a second, and more
-// seldom where a look takes long. On a store without a clock a lock is free, too, whose holders have given no
+// seldom where a look takes long. On a store without a clock a lock is free, too, if its holders have given no
 // sign of life for their leases, while Wait looked.
 func (f *Fleet) Wait(ctx context.Context, key string) error {
 	timer := time.NewTimer(0)

@@ -61,7 +61,9 @@ func once(t *testing.T, server *castest.Memory) (took time.Duration, said []stri
 	}
 	streams := Streams{Look: func(ctx context.Context) (held Held, err error) {
 		l, err := f.Inspect(ctx, "k")
-		held.Silent, _ = l.Silent()
+		if held.Silent, _ = l.Silent(); l.Held > 0 {
+			held.By = l.Holders[0].Owner
+		}
 		return held, err
 	}}
 	began := time.Now()
@@ -99,6 +101,31 @@ func TestARunThatDoesNotWaitHasTheLockOfADeadOneAfterItsLease(t *testing.T) {
 		if len(said) != 1 || !strings.Contains(said[0], "gives no sign of life") {
 			t.Errorf("it said %q; want that the holder gives no sign of life", said)
 		}
+	})
+}
+
+// A process that had another lock a while ago gives its next sign of life with its first renewal.
+func TestARunThatDoesNotWaitStaysUntilTheHolderGivesASignOfLife(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := castest.NewMemory()
+		holder := hostOf(t, server)
+		defer holder.close()
+		before, err := holder.Lock(t.Context(), "before")
+		if err == nil {
+			err = before.Release(t.Context())
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(5 * time.Minute)
+		if _, err := holder.Lock(t.Context(), "k"); err != nil {
+			t.Fatal(err)
+		}
+		took, said, err := once(t, server)
+		if !errors.Is(err, core.ErrHeld) || took > defaultTTL/2 {
+			t.Errorf("%v after %v, and it said %q; want ErrHeld with the first renewal", err, took, said)
+		}
+		t.Logf("it took %v and said %q", took, said)
 	})
 }
 

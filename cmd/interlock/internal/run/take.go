@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -42,7 +43,7 @@ func (c *Command) take(ctx context.Context, locker *core.Locker, streams Streams
 			if within := streams.held(ctx).Silent; within > 0 {
 				within += silentMore
 				log.printf("the holder of the lock %q gives no sign of life: run waits for up to %v", c.key, within.Round(time.Second))
-				return locker.Lock(ctx, c.key, core.Wait(within))
+				return c.outlast(ctx, locker, within, streams)
 			}
 		}
 		if err == nil || c.wait == 0 || ctx.Err() != nil || !passes(err) {
@@ -69,6 +70,26 @@ func (c *Command) take(ctx context.Context, locker *core.Locker, streams Streams
 			return nil, context.Cause(ctx)
 		}
 	}
+}
+
+// outlast waits for the lock of a holder that gives no sign of life, until the holder gives one.
+func (c *Command) outlast(ctx context.Context, locker *core.Locker, within time.Duration, streams Streams) (*core.Lease, error) {
+	waits, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	go func() {
+		for tick := time.NewTicker(maxPause); ; {
+			select {
+			case <-tick.C:
+			case <-waits.Done():
+				tick.Stop()
+				return
+			}
+			if held := streams.held(waits); held.By != "" && held.Silent == 0 {
+				cancel(fmt.Errorf("%w: %q", core.ErrHeld, c.key))
+			}
+		}
+	}()
+	return locker.Lock(waits, c.key, core.Wait(within))
 }
 
 // patience returns how long the locker is to wait.
