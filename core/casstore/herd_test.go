@@ -69,31 +69,41 @@ func crowdOf(
 	return turns{granted, after - before}
 }
 
-// An owner of a place wrote the entry of the lock, as all others did, and a release woke all that waited.
+// An owner of a place wrote the entry of the lock, as all others did, and a release woke all that waited. And releases
+// that knew an old line left permits unused, or two processes handed one to each other.
 func TestAPlaceCostsFewRequestsAtAnyNumberOfProcesses(t *testing.T) {
-	const processes = 48
-	for name, opts := range map[string]func(i int) []core.Option{
-		"shared": func(int) []core.Option { return []core.Option{core.Shared()} },
-		"shared, and a writer": func(i int) []core.Option {
+	const processes, hold, during, trip = 48, 40 * time.Millisecond, 4 * time.Second, 2 * time.Millisecond
+	for name, kind := range map[string]struct {
+		opts    func(i int) []core.Option
+		permits int
+	}{
+		"shared": {opts: func(int) []core.Option { return []core.Option{core.Shared()} }},
+		"shared, and a writer": {opts: func(i int) []core.Option {
 			if i == 0 {
 				return nil
 			}
 			return []core.Option{core.Shared()}
-		},
-		"4 permits":  func(int) []core.Option { return []core.Option{core.Permits(4)} },
-		"16 permits": func(int) []core.Option { return []core.Option{core.Permits(16)} },
+		}},
+		"4 permits":  {func(int) []core.Option { return []core.Option{core.Permits(4)} }, 4},
+		"16 permits": {func(int) []core.Option { return []core.Option{core.Permits(16)} }, 16},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				counted := crowdOf(t, castest.NewMemory(), processes, 40*time.Millisecond, 4*time.Second, opts)
-				grants, least := 0, counted.grants[0]
+				counted := crowdOf(t, castest.NewMemory(), processes, hold, during, kind.opts)
+				grants, least, most := 0, slices.Min(counted.grants), slices.Max(counted.grants)
 				for _, n := range counted.grants {
-					grants, least = grants+n, min(least, n)
+					grants += n
 				}
 				each := float64(counted.transactions) / float64(grants)
-				t.Logf("%d grants, %.1f transactions a grant, %d to %d of a process", grants, each, least, slices.Max(counted.grants))
+				t.Logf("%d grants, %.1f transactions a grant, %d to %d of a process", grants, each, least, most)
 				if each > 5.5 || least == 0 {
 					t.Errorf("%.1f transactions a grant, and %d grants to one process; want 5.5 at most, and some to each", each, least)
+				}
+				if share := grants / processes; kind.permits > 0 && most > 2*share {
+					t.Errorf("%d grants to one process of %d; want twice its share of %d at most", most, processes, share)
+				}
+				if all := kind.permits * int(during/(hold+2*trip)); grants < all*8/10 { // two trips from one owner to the next
+					t.Errorf("%d grants; want 80%% of the %d that there are if no permit is ever unused", grants, all)
 				}
 			})
 		})

@@ -179,3 +179,67 @@ func TestAThousandPermitsOfAProcessAreSmallEntries(t *testing.T) {
 		}
 	})
 }
+
+// inLine starts a caller that waits for one of two permits, and returns when it is in line. The channel has the lease.
+func inLine(t *testing.T, m *machine) chan *core.Lease {
+	t.Helper()
+	has := make(chan *core.Lease, 1)
+	go func() { has <- m.lock(t, "k", core.Permits(2)) }()
+	time.Sleep(20 * time.Millisecond)
+	return has
+}
+
+// soon returns the lease of a caller that has its turn.
+func soon(t *testing.T, has chan *core.Lease, who string) *core.Lease {
+	t.Helper()
+	select {
+	case l := <-has:
+		return l
+	case <-time.After(50 * time.Millisecond):
+		t.Fatalf("%s has no permit 50 ms after the release; want it to be called", who)
+		return nil
+	}
+}
+
+// A release that gave its place up before it knew the line noted the place as taken for good. The process
+// refused itself the permits that were kept for it later, each for a second.
+func TestAProcessThatHadAPermitHasTheNextThatIsKeptForIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := castest.NewMemory()
+		a, b, c := start(t, server, core.Unlisted()), start(t, server, core.Unlisted()), start(t, server, core.Unlisted())
+		first, second := b.lock(t, "k", core.Permits(2)), a.lock(t, "k", core.Permits(2))
+		other := inLine(t, c)
+		_ = second.Release(t.Context()) // it does not know that another process waits
+		third := soon(t, other, "the other process")
+		again := inLine(t, a)
+		_ = first.Release(t.Context())
+		fourth := soon(t, again, "the process that had one before")
+		_, _ = third.Release(t.Context()), fourth.Release(t.Context())
+	})
+}
+
+// A release that knew only lockers which had left the line tried to call them again and again, and then left its place
+// free: no locker was called, and the process took the place back.
+func TestAReleaseCallsALockerThatItDidNotKnow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := castest.NewMemory()
+		machines := make([]*machine, 5)
+		for i := range machines {
+			machines[i] = start(t, server, core.Unlisted())
+		}
+		one, two := machines[0].lock(t, "k", core.Permits(2)), machines[1].lock(t, "k", core.Permits(2))
+		first, second := inLine(t, machines[2]), inLine(t, machines[3])
+		_ = two.Release(t.Context())
+		a := soon(t, first, "the first locker") // its call says that the second waits
+		_ = one.Release(t.Context())
+		c := soon(t, second, "the second locker")
+		third := inLine(t, machines[4])
+		before := server.Commits()
+		_ = a.Release(t.Context())
+		d := soon(t, third, "the third locker")
+		if n := server.Commits() - before; n > 4 {
+			t.Errorf("%d transactions for a release and the next grant; want 4 at most", n)
+		}
+		_, _ = c.Release(t.Context()), d.Release(t.Context())
+	})
+}

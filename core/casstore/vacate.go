@@ -98,11 +98,14 @@ func (p *parting) vacate(as held) error {
 	return err
 }
 
+// gone ends the name of a place that stands for one that was given up, in the view of its release alone.
+const gone = "/gone"
+
 // view is the lock with the place.
 func (l *leaves) view() (*view, error) {
 	as, at := l.as, l.at
 	if at = l.Store.known(l.ask.Key, at); l.freed {
-		as.place += "/gone" // another owner may have it
+		as.place += gone // another owner may have it
 	}
 	at.places = at.with(Entry{Name: as.place, Value: as.text(), Revision: as.at})
 	v, err := l.open(l.ask.Key, at, time.Time{})
@@ -160,6 +163,10 @@ func (l *leaves) round(round int) (again bool, err error) {
 			return again, err
 		}
 		return l.commit(v, txn, notices)
+	case !l.freed && l.again == mostCollisions/2 && !v.at.full: // many of the lockers that it knew have gone
+		l.again++
+		l.at, again, err = l.tries.list(l.ask.Key, v.at)
+		return again, err
 	case l.freed && l.again > mostCollisions:
 		return false, nil // the lockers ask after a time
 	case !l.freed && l.again > mostCollisions:
@@ -317,7 +324,7 @@ func (l *leaves) missed(answer Answer, received time.Time) (again bool, err erro
 	at.come, at.all, at.upTo = before.come, before.all, before.upTo
 	at.full = before.full && at.line.Revision == before.line.Revision
 	read := map[string]bool{}
-	var come []Entry
+	come := []Entry{} // not nil even if none is left: the ones that were seen last have gone
 	for _, e := range answer.Read {
 		if strings.HasPrefix(e.Name, l.names.waits(key, "")) {
 			if read[e.Name] = true; e.There() { // it may have come again
@@ -373,6 +380,9 @@ func (l *leaves) commit(v *view, txn Txn, notices keystate.Notices) (again bool,
 	}
 	l.freed = true
 	v.at.places = v.at.wrote(l.names, key, txn, answer, false)
+	if l.ask.Kind == driver.Permit { // else it would count as taken
+		v.at.places = v.at.with(Entry{Name: l.as.place + gone})
+	}
 	l.noteWritten(v, txn, answer, received)
 	for i, op := range txn.Then {
 		if h := (held{}); l.names.isPlace(key, op.Name) && !op.Delete {
