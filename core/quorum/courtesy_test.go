@@ -61,6 +61,8 @@ func TestAProcessLetsThoseGoFirstWhoWereCalled(t *testing.T) {
 					t.Errorf("it asks %v after the release; want between %v and %v", asked, c.least, courtesy)
 				}
 				time.Sleep(time.Second)
+				s.pauses.mu.Lock()
+				defer s.pauses.mu.Unlock()
 				if n := len(s.pauses.until); n != 0 {
 					t.Errorf("%d pauses are kept; want none", n)
 				}

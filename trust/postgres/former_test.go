@@ -145,8 +145,11 @@ func TestTheBackgroundGivesUpConnectionsOfBeforeAFailover(t *testing.T) {
 			t.Parallel()
 			db, dsn := tables(t)
 			s := newStore(t, open(t, dsn))
-			for _, owner := range []string{"o", "waits"} {
-				takeAs(t, s, driver.AcquireRequest{Key: "k", Owner: owner, Waiter: "w1"})
+			for _, owner := range []string{"o", "waits"} { // the second is listed, so the store looks for it
+				eventually(t, "the request succeeds", func() bool {
+					_, err := s.Acquire(t.Context(), driver.AcquireRequest{Key: "k", Owner: owner, Waiter: "w1", TTL: time.Hour})
+					return err == nil
+				})
 			}
 			stop := s.Calls("w1", func(driver.Call) {})
 			defer stop()
