@@ -98,7 +98,7 @@ func (p *parting) vacate(as held) error {
 	return err
 }
 
-// gone ends the name of a place that stands for one that was given up, in the view of its release alone.
+// gone is the suffix of a released place's name. Only the view of the release has such a name.
 const gone = "/gone"
 
 // view is the lock with the place.

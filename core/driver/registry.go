@@ -24,7 +24,7 @@ type Registry interface {
 // Entry is the entry of a locker.
 type Entry struct {
 	Announcement // without TTL
-	// Seen is when the entry was written, by the clock of the store, and Quiet the time since.
+	// Seen is the write time of the entry, by the store's clock. Quiet is the time since Seen.
 	Seen  time.Time
 	Quiet time.Duration
 }

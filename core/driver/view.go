@@ -60,8 +60,8 @@ type HolderView struct {
 	// lease, which counts from the last sign of life.
 	Left  time.Duration
 	Whole bool
-	// Sign is when the holder last gave a sign of life, by its own clock, on a store without a clock; zero if the
-	// store does not know. It changes with each sign, so a time that stays says how long the holder is silent.
+	// Sign is the time of the holder's last sign of life, by the holder's clock, on a store without a clock. It is
+	// zero if the store does not know the time. Each sign changes it.
 	Sign time.Time
 	// Host and PID name the process, if the store knows them without a [Registry].
 	Host string

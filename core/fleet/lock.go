@@ -89,8 +89,8 @@ type Holder struct {
 	// Whole says that the store has no clock: Left is the whole lease, which counts from the last
 	// sign of life of the process.
 	Whole bool
-	// Sign is when the process last gave a sign of life, by its own clock, if Whole is true; zero if that is not
-	// known.
+	// Sign is the time of the process's last sign of life, by the process's clock. It is zero if Whole is false, or
+	// the time is not known.
 	Sign time.Time
 }
 

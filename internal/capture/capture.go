@@ -175,9 +175,8 @@ func (w *Writer) begin(n int) error {
 	return err
 }
 
-// first makes the header of a first answer. A guard inside the handler has refused the request if inside is not
-// nil. A handler that copies the header of another service, as
-// a reverse proxy does, does not pass that service's marks off as its own.
+// first makes the header of a first answer. inside is the refusal of a guard inside the handler; nil if there is
+// none. The marks of another service go, which a reverse proxy copies.
 func (w *Writer) first(inside *core.Refusal) {
 	header := w.under.Header()
 	apply(header, w.before, w.sent)

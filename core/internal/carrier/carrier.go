@@ -49,7 +49,7 @@ const (
 	Relayed
 	// Ticket is the key of the ticket that came with a message (core.WithTicket).
 	Ticket
-	// Stuck is the key of an *atomic.Bool of the request of a context, whose callers hold locks: a call of its
+	// Stuck is the key of a request's *atomic.Bool. True means: the request's callers hold locks, and a call of the
 	// handler was refused because of these locks (adapter.NoteStuck).
 	Stuck
 )

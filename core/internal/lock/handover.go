@@ -118,7 +118,7 @@ func (w *Waiter) handOver(now clock.Instant, claims func() bool, fx *effects) er
 	return nil
 }
 
-// keep lets the hold of w go on whose lock the store has refused to move, if the store confirms the hold until the
+// keep lets the hold of w go on after the store has refused to move the lock, if the store confirms the hold until the
 // deadline. It reports whether the hold goes on. A server that refuses a request may have carried out a
 // part of it, so the refusal alone proves no hold.
 func (t *Table) keep(ctx context.Context, w *Waiter, deadline clock.Instant, keeps func() bool) (kept bool) {

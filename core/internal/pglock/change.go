@@ -37,7 +37,7 @@ type ruling struct {
 	err       error
 }
 
-// moment is when a request is carried out.
+// moment is the instant of a request's execution.
 type moment struct {
 	now    time.Time     // by the server's clock
 	longer time.Duration // so much later it may be: a guess

@@ -15,7 +15,8 @@ const (
 	dialPause = 20 * time.Millisecond
 )
 
-// pace spaces the tries of a pool whose server is away: it refuses connections, or a proxy accepts and closes them.
+// pace spaces a pool's tries while the server is away: the server refuses connections, or a proxy accepts and
+// closes them.
 // Each request of each caller would connect anew.
 type pace struct {
 	failures int           // since a connection was made

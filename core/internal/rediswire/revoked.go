@@ -15,7 +15,7 @@ import (
 // revokedBy is the field of the mark of a release by an operator that says who released the lock.
 const revokedBy = "by"
 
-// unknownUser stands for an operator whose name is not known.
+// unknownUser is the name of an unknown operator.
 const unknownUser = "unknown"
 
 // revoke releases a lock for an operator. The mark of the release comes first, so that the holder does
