@@ -17,9 +17,15 @@ import (
 // A reader decides within a screen or two; longer texts have a page under docs.
 func TestTheReadmeIsShort(t *testing.T) {
 	atRoot(t)
-	const most = 180
-	if lines := strings.Count(read(t, "README.md"), "\n"); lines > most {
-		t.Errorf("README.md has %d lines, and at most %d are allowed: put details into a page of docs, and link to it", lines, most)
+	const most, mostWords, mostInList = 130, 900, 8
+	text := read(t, "README.md")
+	if lines, words := strings.Count(text, "\n"), len(strings.Fields(text)); lines > most || words > mostWords {
+		t.Errorf("README.md has %d lines and %d words, at most %d and %d are allowed: put details into a page of docs, and link to it", lines, words, most, mostWords)
+	}
+	_, list, found := strings.Cut(text, "## Read on")
+	list, _, _ = strings.Cut(strings.TrimSpace(list), "\n\n")
+	if links := strings.Count(list, "]("); !found || links == 0 || links > mostInList {
+		t.Errorf("the list of README.md has %d links, want 1 to %d", links, mostInList)
 	}
 }
 
@@ -53,15 +59,15 @@ func TestThePagesAreFewAndShort(t *testing.T) {
 // its rank.
 var journeys = map[string][]string{
 	"a first lock": {
-		"README.md#a-lock-in-code", "README.md#one-line-of-middleware", "README.md#set-up-once-in-a-process", "docs/first-service.md#a-first-service",
+		"README.md#a-whole-program", "docs/first-service.md#a-first-service",
 	},
 	"payments": {
-		"README.md#a-payment-that-is-made-once", "docs/idempotency.md#what-at-most-once-means", "docs/idempotency.md#effects-in-postgresql",
+		"README.md#a-whole-program", "docs/idempotency.md#what-at-most-once-means", "docs/idempotency.md#effects-in-postgresql",
 		"docs/idempotency.md#what-a-client-sees", "docs/idempotency.md#the-order-of-middleware", "docs/idempotency-clients.md#a-client",
 	},
-	"kubernetes":          {"README.md#use-it", "docs/kubernetes.md#on-kubernetes", "docs/operations.md#shutting-down"},
-	"moving from redsync": {"README.md#set-up-once-in-a-process", "README.md#read-on", "docs/moving.md#moving-from-another-library", "docs/use.md#start-and-end"},
-	"on call":             {"README.md#see-and-repair", "docs/runbook.md#runbook", "docs/tool.md#release"},
+	"kubernetes":          {"README.md#read-on", "docs/kubernetes.md#on-kubernetes", "docs/operations.md#shutting-down"},
+	"moving from redsync": {"README.md#read-on", "docs/moving.md#moving-from-another-library", "docs/use.md#start-and-end"},
+	"on call":             {"README.md#read-on", "docs/runbook.md#runbook", "docs/tool.md#release"},
 	"this or SQL": {
 		"README.md#comparison-with-other-libraries", "docs/peers.md#when-something-else-is-better",
 		"docs/guarantees.md#by-topology", "docs/guarantees.md#never-promised",
