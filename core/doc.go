@@ -1,4 +1,4 @@
-// Package core takes locks, renews them and releases them ([Locker]), and runs a
+// Package core takes distributed locks, renews them and releases them ([Locker]), and runs a
 // request under a lock ([Guard]). It imports only the standard library. A [Store],
 // for example package core/redisstore, keeps the locks.
 //

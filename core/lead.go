@@ -17,7 +17,7 @@ const (
 	maxLeadPause = 5 * time.Second
 )
 
-// Lead runs fn on one process at a time: on the process that holds the lock of key. All
+// Lead is leader election: it runs fn on one process at a time, the process that holds the lock of key. All
 // processes call it, and all but one wait. When the process that leads dies, another
 // one leads as soon as the lease has ended ([Watchdog]).
 //

@@ -8,7 +8,7 @@ import (
 	"github.com/interlock-go/interlock/core/internal/requests"
 )
 
-// PerPrincipal bounds what one principal may have of this process's locks. Without
+// PerPrincipal throttles one principal: it bounds its share of this process's locks. It is no rate limit, which counts requests a second. Without
 // it one principal, by mistake or on purpose, can hold so many locks or wait so
 // often that others get none. The parameter who is the function that finds the
 // principal of a request; see [RequestFunc].

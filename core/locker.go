@@ -16,7 +16,7 @@ import (
 // maxKey is the length of the longest key, in bytes.
 const maxKey = 512
 
-// Locker takes locks from a [Store]. It keeps the queue of local callers for each
+// Locker takes locks from a [Store]: each lock is a mutex of all processes. It keeps the queue of local callers for each
 // key, renews the leases that it has granted, and cleans up after requests with an
 // unknown outcome. Make it with [New]; the zero value is not usable.
 //

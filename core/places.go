@@ -162,7 +162,7 @@ func (l *Locker) TryLockShared(ctx context.Context, key string, opts ...Option) 
 	return l.lockPlace(ctx, key, place{shared: true, try: true}, opts)
 }
 
-// Permit is [Locker.Lock] with the option [Permits].
+// Permit is [Locker.Lock] with the option [Permits]: a semaphore of all processes.
 func (l *Locker) Permit(ctx context.Context, key string, n int, opts ...Option) (*Lease, error) {
 	return l.lockPlace(ctx, key, place{atMost: n}, opts)
 }

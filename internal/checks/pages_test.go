@@ -81,7 +81,7 @@ func TestThreePagesAnswerAReader(t *testing.T) {
 		pages, words := map[string]bool{}, 0
 		for _, target := range sections {
 			page, anchor, _ := strings.Cut(target, "#")
-			n := sectionWords(read(t, page), anchor)
+			n := len(strings.Fields(section(read(t, page), anchor)))
 			if n == 0 {
 				t.Errorf("%s: %s has no section %q", reader, page, anchor)
 			}
@@ -95,8 +95,9 @@ func TestThreePagesAnswerAReader(t *testing.T) {
 	}
 }
 
-// sectionWords counts the words below a heading and of it; 0 if there is none.
-func sectionWords(text, anchor string) (words int) {
+// section returns the text below a heading, and the heading; empty if there is none.
+func section(text, anchor string) string {
+	var lines strings.Builder
 	rank, fence := 0, false
 	for line := range strings.Lines(text) {
 		if strings.HasPrefix(line, "```") {
@@ -112,16 +113,16 @@ func sectionWords(text, anchor string) (words int) {
 			}
 		}
 		if rank > 0 {
-			words += len(strings.Fields(line))
+			lines.WriteString(line)
 		}
 	}
-	return words
+	return lines.String()
 }
 
 func TestASectionEndsAtTheNextOfItsRank(t *testing.T) {
 	const text = "# A page\n\none two\n\n## First\n\nthree\n\n```sh\n# four\n```\n\n### Below\n\nfive\n\n## Second\n\nsix\n"
 	for anchor, want := range map[string]int{"a-page": 18, "first": 10, "below": 3, "second": 3, "third": 0} {
-		if got := sectionWords(text, anchor); got != want {
+		if got := len(strings.Fields(section(text, anchor))); got != want {
 			t.Errorf("%s has %d words, want %d", anchor, got, want)
 		}
 	}

@@ -19,6 +19,7 @@ import (
 
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/fencing"
+	"github.com/interlock-go/interlock/core/fleet"
 	"github.com/interlock-go/interlock/core/idempotency"
 	"github.com/interlock-go/interlock/core/idempotency/once"
 	"github.com/interlock-go/interlock/core/memstore"
@@ -348,5 +349,21 @@ func _() redis.UniversalClient {
 func _(store idempotency.Store, user core.RequestFunc) error {
 	engine, err := idempotency.New(store, idempotency.Service("ledger"), idempotency.Scope(user))
 	_ = engine
+	return err
+}
+
+// Of docs/across-services.md and docs/operations.md.
+func _(ctx context.Context, all *fleet.Fleet, store core.Store) error {
+	for lock, err := range all.Follow(ctx, "leader/mailer") {
+		if err == nil && lock.Held == 1 {
+			log.Print("the leader is ", lock.Holders[0].Locker.Host)
+		}
+	}
+	observer, err := otellock.New() // by the global providers of OpenTelemetry
+	if err != nil {
+		return err
+	}
+	locker, err := core.New(store, core.WithObserver(observer))
+	_ = locker
 	return err
 }

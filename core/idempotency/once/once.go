@@ -12,7 +12,7 @@ import (
 
 // Do runs fn once for a key, and stores its result. A later call with the key, in any
 // process, gets that result and does not run fn. It is an idempotent request without a
-// protocol, for consumers of messages, jobs and schedules:
+// protocol, for consumers of messages (deduplication), jobs and schedules:
 //
 //	receipt, err := once.Do(ctx, engine, "charge/"+msg.ID, order, charge)
 //

@@ -41,8 +41,8 @@ const maxPeriod = 366 * day
 // midnight finds that the day's run is done, and the next one comes a day later.
 func early(period time.Duration) time.Duration { return min(period/20, time.Second) }
 
-// Per runs fn once in each period, over all processes on the store: every process
-// calls it from its own schedule, as often as it wants.
+// Per makes a singleton job, as one of cron on several hosts: it runs fn once in each period, over all processes on the store.
+// Every process calls it from its own schedule, as often as it wants.
 //
 //	err := once.Per(ctx, engine, "send-reports", 24*time.Hour, sendReports)
 //
