@@ -26,6 +26,7 @@ const (
 	Claim   Op = "claim"
 	Extend  Op = "extend" // one for each lease of a batch
 	Mark    Op = "mark"
+	Step    Op = "step"
 	Commit  Op = "commit"
 	Abandon Op = "abandon"
 	Resolve Op = "resolve"

@@ -26,6 +26,9 @@ type Record struct {
 	Left time.Duration
 	// Marked says that the effect may have happened.
 	Marked bool
+	// Step is the name of the last step with a stored outcome, and Open the name of a step that is
+	// under way and must not run twice (idempotency.Step).
+	Step, Open string
 	// Waiting counts the duplicates that wait for the answer.
 	Waiting int
 	// Response is the answer as the engine has encoded it.
@@ -46,6 +49,7 @@ func (s *Store) Records() []Record {
 		r := Record{
 			ID: id, Token: e.token, State: e.state, Generation: e.generation, Marked: e.marked,
 			Waiting: len(s.records.awaiting[id]), Response: e.response,
+			Step: e.steps.last, Open: e.steps.open,
 		}
 		if e.state == record.StateInFlight {
 			r.Left = max(0, e.ends.Sub(now))

@@ -58,12 +58,13 @@ func (s *Store) LookRecord(_ context.Context, id string) (record.View, error) {
 		v.Response, v.Size = []byte(e.response[:min(len(e.response), 100)]), len(e.response)
 		return v, nil
 	}
+	v.Step, v.Open, v.Log = e.steps.last, e.steps.open, []byte(e.steps.log)
 	ends := e.closed(false)
 	v.Left = ends.Sub(now)
 	switch {
 	case v.Left > 0:
 		v.HandedOver = e.ticket.token != "" && (e.token == e.ticket.token || e.token == "" || !now.Before(e.ends))
-	case e.marked:
+	case e.unsure():
 		v.State = record.StateUnknown
 	default:
 		v.State = record.StateGranted
@@ -86,7 +87,7 @@ func (s *Store) ListRecords(ctx context.Context, after string, claims bool) iter
 				return
 			}
 			v, err := s.LookRecord(ctx, id)
-			v.Response = nil
+			v.Response, v.Log = nil, nil
 			ended := v.State == record.StateCompleted || v.State == record.StateUnavailable || v.State == record.StateExpired
 			if err == nil && (v.State == 0 || claims && ended) {
 				continue

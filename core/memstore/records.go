@@ -2,7 +2,6 @@ package memstore
 
 import (
 	"context"
-	"slices"
 	"sync"
 	"time"
 
@@ -32,6 +31,7 @@ type entry struct {
 	before      ticket    // the attempt that handed over has taken the claim with
 	response    string    // of a claim: the interim response
 	answered    string    // the token of the attempt with the interim response
+	steps       steps
 	changed     time.Time // when another token got the record, or the claim was given up
 }
 
@@ -79,17 +79,17 @@ func (s *Store) claim(req record.ClaimRequest) (record.ClaimReply, error) {
 	case e.state != record.StateInFlight:
 		return record.ClaimReply{State: e.state, Response: e.response}, nil
 	case e.token == req.Token:
-		return record.ClaimReply{State: record.StateGranted, Generation: e.generation}, nil
+		return e.granted(), nil
 	case now.Before(e.closed(req.Strict)):
 		// The end of each claim is announced, so that nothing has to be noted.
 		return record.ClaimReply{
 			State: record.StateInFlight, Left: e.closed(req.Strict).Sub(now), Listed: req.Waits, Response: e.response,
 		}, nil
-	case e.marked || req.Strict:
+	case e.unsure() || req.Strict:
 		return record.ClaimReply{State: record.StateUnknown}, nil
 	}
 	e.takenOver(req.Token, now, req.Lease, req.Retention)
-	return record.ClaimReply{State: record.StateGranted, Generation: e.generation}, nil
+	return e.granted(), nil
 }
 
 // keep lengthens the time for which the record is kept.
@@ -234,7 +234,7 @@ func (e *entry) refused(req record.CommitRequest) (record.CommitReply, error) {
 // complete stores a response. The caller holds s.mu, and calls what complete returns
 // after it has given s.mu back: it wakes the requests that wait.
 func (s *Store) complete(id string, e *entry, response []byte, until time.Time, tombstone time.Duration) (wake func()) {
-	e.state, e.response = record.StateCompleted, string(response)
+	e.state, e.response, e.steps = record.StateCompleted, string(response), steps{}
 	if response == nil {
 		e.state = record.StateUnavailable
 	}
@@ -264,13 +264,14 @@ func (s *Store) abandon(id, token string) error {
 		s.mu.Unlock()
 		return err
 	}
+	e.steps.open = "" // an attempt that gives up has no step under way
 	if e.ticket.token == token { // it counts no more
 		e.ticket, e.before = e.before, ticket{}
 	}
 	switch {
 	case e.ticket.token != "": // back to the ticket that the attempt came with
 		e.token, e.generation, e.ends, e.changed = "", e.generation-1, e.ticket.ends, now
-	case e.generation > 1:
+	case e.generation > 1 || e.steps.log != "":
 		e.token, e.generation, e.ends, e.changed = "", e.generation-1, now, now
 	default:
 		delete(s.records.entries, id)
@@ -299,8 +300,12 @@ func (s *Store) resolve(req record.ResolveRequest) error {
 	case e.damaged:
 		err = record.ErrDamaged
 	case e.token == req.Token: // by an earlier try
-	case e.state != record.StateInFlight || now.Before(e.ends) || !e.marked && !req.Strict:
+	case e.state != record.StateInFlight || now.Before(e.ends) || !e.unsure() && !req.Strict,
+		req.Step != "" && e.steps.open != req.Step:
 		err = record.ErrNotUnknown
+	case req.Response == nil && (e.steps.log != "" || req.Step != ""):
+		e.resolveSteps(req, now)
+		wake = s.announcing(req.ID)
 	case req.Response == nil:
 		delete(s.records.entries, req.ID)
 		wake = s.announcing(req.ID)
@@ -333,41 +338,6 @@ func deliver(ctx context.Context, fault Fault, deadline time.Time, meanwhile fun
 		execute: func() (struct{}, error) { return struct{}{}, execute() },
 	}.send(ctx)
 	return err
-}
-
-// Await implements [record.Store].
-func (s *Store) Await(id string, since time.Time, wake func()) (stop func()) {
-	a := &awaiting{wake}
-	s.mu.Lock()
-	s.records.awaiting[id] = append(s.records.awaiting[id], a)
-	e := s.entry(id, s.now())
-	missed := e == nil || e.state != record.StateInFlight || e.damaged || e.changed.After(since)
-	s.mu.Unlock()
-	if missed {
-		wake()
-	}
-	return func() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		left := slices.DeleteFunc(s.records.awaiting[id], func(other *awaiting) bool { return other == a })
-		if s.records.awaiting[id] = left; len(left) == 0 {
-			delete(s.records.awaiting, id)
-		}
-	}
-}
-
-// announcing returns what wakes the requests that wait for a record. The caller holds
-// s.mu, and calls it after it has given s.mu back.
-func (s *Store) announcing(ids ...string) func() {
-	var all []*awaiting
-	for _, id := range ids {
-		all = append(all, s.records.awaiting[id]...)
-	}
-	return func() {
-		for _, a := range all {
-			a.wake()
-		}
-	}
 }
 
 // entry returns the record of an id, nil if there is none or its retention has ended. The

@@ -23,7 +23,7 @@ func (e *entry) look(req record.ClaimRequest, now time.Time) (record.ClaimReply,
 		return record.ClaimReply{State: e.state, Response: e.response}, nil
 	case now.Before(e.closed(req.Strict)):
 		return record.ClaimReply{State: record.StateInFlight, Left: e.closed(req.Strict).Sub(now), Response: e.response}, nil
-	case e.marked || req.Strict:
+	case e.unsure() || req.Strict:
 		return record.ClaimReply{State: record.StateUnknown}, nil
 	}
 	return record.ClaimReply{State: record.StateGranted, Generation: e.generation + 1}, nil
@@ -45,20 +45,20 @@ func (e *entry) take(req record.ClaimRequest, now time.Time) (record.ClaimReply,
 	case e.ticket.token != req.Ticket:
 		return record.ClaimReply{State: record.StateExpired}, nil
 	case e.token == req.Token: // by an earlier try
-		return record.ClaimReply{State: record.StateGranted, Generation: e.generation}, nil
+		return e.granted(), nil
 	case e.token == e.ticket.token: // never taken
 	case e.token == "": // given up
 		e.generation++
 	case now.Before(e.ends):
 		return record.ClaimReply{State: record.StateInFlight, Left: e.ends.Sub(now)}, nil
-	case e.marked || req.Strict:
+	case e.unsure() || req.Strict:
 		return record.ClaimReply{State: record.StateUnknown}, nil
 	default:
 		e.generation++
 	}
 	e.token, e.ends, e.changed = req.Token, now.Add(req.Lease), now
 	e.keep(now.Add(req.Retention))
-	return record.ClaimReply{State: record.StateGranted, Generation: e.generation}, nil
+	return e.granted(), nil
 }
 
 // handOver makes the token of a claim, with its lease, a ticket.
@@ -80,7 +80,7 @@ func (e *entry) promised(req record.CommitRequest, now time.Time) {
 // closed returns until when no duplicate takes the claim: to the end of its lease, and, unless it must
 // not be taken over at all, to the end of its ticket.
 func (e *entry) closed(strict bool) time.Time {
-	if e.marked || strict {
+	if e.unsure() || strict {
 		return e.ends
 	}
 	return later(e.ends, e.ticket.ends)

@@ -90,6 +90,7 @@ type row struct {
 	response            []byte
 	ticket              bool           // it is the request's
 	heldBy              sql.NullString // the ticket
+	steps               []byte
 	standbys
 }
 
@@ -112,7 +113,7 @@ func (s *Store) claim(ctx context.Context, ask record.ClaimRequest) (record.Clai
 			err := q.QueryRowContext(ctx, s.text.Load().claim, ask.ID, ask.Token, ask.Fingerprint[:],
 				microseconds(ask.Lease), microseconds(ask.Retention), ask.Strict, ask.Tombstone, ask.Transactional, s.rowWait(),
 			).Scan(&r.granted, &r.token, &r.state, &r.same, &r.generation, &r.marked, &r.waits, &r.left, &r.expired, &r.remembered,
-				&r.response, &r.standby, &r.synchronous)
+				&r.response, &r.steps, &r.standby, &r.synchronous)
 			if err != nil {
 				return err
 			}
@@ -143,7 +144,7 @@ func (s *Store) complete(ctx context.Context, q querier, ask record.ClaimRequest
 	}
 	switch rep.State {
 	case record.StateGranted: // now, or before to the same token
-		rep.Generation = max(r.granted.Int64, r.generation.Int64)
+		rep.Generation, rep.Steps = max(r.granted.Int64, r.generation.Int64), string(r.steps)
 	case record.StateInFlight:
 		rep.Left, rep.Response = time.Duration(r.left.Int64)*time.Microsecond, string(r.response)
 	case record.StateCompleted:

@@ -68,11 +68,12 @@ func (s *Store) recordPage(
 			var over, remembered bool
 			var left, kept int64
 			var n int
-			if err := rows.Scan(&v.ID, &state, &over, &remembered, &v.Generation, &v.Marked, &v.HandedOver, &left, &kept, &v.Response, &v.Size, &n); err != nil {
+			if err := rows.Scan(&v.ID, &state, &over, &remembered, &v.Generation, &v.Marked, &v.HandedOver, &left, &kept, &v.Response, &v.Size, &n,
+				&v.Step, &v.Open, &v.Log); err != nil {
 				return err
 			}
 			v.Left, v.Kept = time.Duration(left)*time.Microsecond, max(0, time.Duration(kept)*time.Microsecond)
-			v.State = viewed(state, over, remembered, left, v.Marked)
+			v.State = viewed(state, over, remembered, left, v.Marked || v.Open != "")
 			v.HandedOver = v.HandedOver && v.State == record.StateInFlight
 			views, full = append(views, v), n == most
 		}

@@ -300,7 +300,7 @@ func (s *Store) resolve(ctx context.Context, ask record.ResolveRequest) error {
 	var resolved, again bool
 	ambiguous, err := s.try(ctx, ask.Deadline, func(ctx context.Context, q querier) error {
 		err := q.QueryRowContext(ctx, s.text.Load().resolve, ask.ID, ask.Token, ask.Response, ask.Strict,
-			microseconds(ask.Retention), microseconds(ask.Tombstone), s.rowWait()).Scan(&resolved)
+			microseconds(ask.Retention), microseconds(ask.Tombstone), s.rowWait(), ask.Step, ask.Log).Scan(&resolved)
 		if again && resolved && err == nil { // perhaps by the try before
 			_, err = s.confirm(ctx, q, ask.ID)
 		}

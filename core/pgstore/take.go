@@ -31,7 +31,7 @@ func (s *Store) take(ctx context.Context, ask record.ClaimRequest) (record.Claim
 func (s *Store) readTicket(ctx context.Context, q querier, ask record.ClaimRequest, wait string) (r row, err error) {
 	err = q.QueryRowContext(ctx, s.text.Load().take, ask.ID, ask.Token, ask.Fingerprint[:],
 		microseconds(ask.Lease), microseconds(ask.Retention), ask.Strict, ask.Ticket, ask.Look, wait,
-	).Scan(&r.granted, &r.token, &r.state, &r.same, &r.generation, &r.marked, &r.left, &r.expired, &r.response, &r.standby, &r.ticket)
+	).Scan(&r.granted, &r.token, &r.state, &r.same, &r.generation, &r.marked, &r.left, &r.expired, &r.response, &r.standby, &r.ticket, &r.steps)
 	return r, err
 }
 

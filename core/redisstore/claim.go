@@ -79,7 +79,7 @@ func (r *claim) reply() (record.ClaimReply, error) {
 		return rep, wrapRecord(rediswire.ErrReply)
 	}
 	switch state, _ := words[0].(string); {
-	case state == "granted" && len(words) == 2:
+	case state == "granted" && (len(words) == 2 || len(words) == 3):
 		generation, _ := words[1].(int64)
 		if generation < 1 {
 			rep.Ambiguous = true
@@ -89,7 +89,9 @@ func (r *claim) reply() (record.ClaimReply, error) {
 			rep.Ambiguous = true // the caller does not have it, the server says otherwise
 			return rep, driver.ErrNotReplicated
 		}
-		rep.State, rep.Generation = record.StateGranted, generation
+		if rep.State, rep.Generation = record.StateGranted, generation; len(words) == 3 {
+			rep.Steps, _ = words[2].(string)
+		}
 	case state == "in-flight" && (len(words) == 3 || len(words) == 4):
 		if rep.State = record.StateInFlight; len(words) == 4 {
 			rep.Response, _ = words[3].(string)

@@ -36,6 +36,27 @@ func (s *Store) Mark(ctx context.Context, ask record.MarkRequest) error {
 	return nil
 }
 
+// Step implements [record.Store].
+func (s *Store) Step(ctx context.Context, ask record.StepRequest) error {
+	r := &settling{token: ask.Token}
+	r.names[0] = s.wire.Record(ask.ID)
+	r.ms = [2]int64{clock.Ceil(ask.Lease, time.Millisecond), clock.Ceil(ask.Retention, time.Millisecond)}
+	r.Make(s.wire, stepScript, r.names[0], r.room[:]).Keys(&r.names[0]).
+		Args(&r.token, &r.ms[0], &r.ms[1], ask.Log, ask.Last, ask.Open)
+	r.Deadline, r.Write = ask.Deadline, true
+	switch word, err := r.word(r.Do(ctx, r.Deadline)); {
+	case err != nil:
+		return err
+	case word == "lost":
+		return driver.ErrNotOwner
+	case word != "stepped":
+		return wrapRecord(rediswire.ErrReply)
+	case r.Unacked:
+		return driver.ErrNotReplicated
+	}
+	return nil
+}
+
 // settling is a request about a claim that is the caller's, with room for its
 // arguments.
 type settling struct {
@@ -43,7 +64,7 @@ type settling struct {
 	token string
 	names [2]string // record, and tombstone or channel
 	ms    [2]int64
-	room  [10]any
+	room  [12]any
 }
 
 // word returns a reply that is one.
@@ -144,7 +165,7 @@ func (s *Store) Resolve(ctx context.Context, ask record.ResolveRequest) error {
 	if ask.Tombstone > 0 {
 		r.Keys(&r.names[1])
 	}
-	r.Args(&r.token, ask.Response, &r.ms[0], rediswire.Flag(ask.Strict), &r.ms[1])
+	r.Args(&r.token, ask.Response, &r.ms[0], rediswire.Flag(ask.Strict), &r.ms[1], ask.Step, ask.Log)
 	r.Deadline = ask.Deadline
 	switch word, err := r.word(r.Do(ctx, r.Deadline)); {
 	case err != nil:

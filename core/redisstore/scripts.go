@@ -18,6 +18,9 @@ var extendSource string
 //go:embed lua/idem_mark.lua
 var markSource string
 
+//go:embed lua/idem_step.lua
+var stepSource string
+
 //go:embed lua/idem_commit.lua
 var commitSource string
 
@@ -36,6 +39,7 @@ var (
 	takeScript    = rediswire.NewScript(takeSource)
 	extendScript  = rediswire.NewScript(extendSource)
 	markScript    = rediswire.NewScript(markSource)
+	stepScript    = rediswire.NewScript(stepSource)
 	commitScript  = rediswire.NewScript(commitSource)
 	abandonScript = rediswire.NewScript(abandonSource)
 	resolveScript = rediswire.NewScript(resolveSource) // rare: its source is sent along

@@ -25,6 +25,11 @@ func (p patient) Mark(ctx context.Context, req record.MarkRequest) error {
 	return p.Store.Mark(ctx, req)
 }
 
+func (p patient) Step(ctx context.Context, req record.StepRequest) error {
+	req.Deadline = inTime()
+	return p.Store.Step(ctx, req)
+}
+
 func (p patient) Commit(ctx context.Context, req record.CommitRequest) (record.CommitReply, error) {
 	req.Deadline = inTime()
 	return p.Store.Commit(ctx, req)

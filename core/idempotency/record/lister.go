@@ -33,6 +33,11 @@ type View struct {
 	Left time.Duration
 	// Kept is the time until the record is deleted.
 	Kept time.Duration
+	// Step is the name of the last step with an outcome; empty if no step is stored. Open is the name of
+	// a step that is under way and must not run twice. Log, which lists do not have, has all steps
+	// ([StepRequest]).
+	Step, Open string
+	Log        []byte
 	// Response is the beginning of the stored response, and Size the length of the whole. Lists
 	// do not have the beginning.
 	Response []byte

@@ -51,7 +51,12 @@ type Store interface {
 	// token's.
 	Mark(ctx context.Context, req MarkRequest) error
 
-	// Commit stores the response for good and wakes the requests that wait for it.
+	// Step stores the steps of the request with the claim, and renews the lease. It returns
+	// [driver.ErrNotOwner] if the record is not the token's, or has its response. Requests of one
+	// token may arrive twice, late and in any order: the longest text counts ([StepRequest.Log]).
+	Step(ctx context.Context, req StepRequest) error
+
+	// Commit stores the response for good, in place of the steps, and wakes the requests that wait for it.
 	// Only the token matters, not the lease. A record that is gone altogether (the
 	// store lost it) is written anew. If the record is another token's, Commit
 	// changes nothing, and [CommitReply] tells what there is. An interim response is stored
@@ -64,13 +69,15 @@ type Store interface {
 	// generation, and a Commit of the earlier token still counts. A claim that was taken with a
 	// ticket goes back to the ticket, and its lease ends with the ticket, also if the attempt has handed
 	// it over. Any other claim that was handed over goes, with its ticket. A claim stays if another
-	// attempt has taken it, or if the interim response of the attempt is stored.
+	// attempt has taken it, or if the interim response of the attempt is stored. A claim with steps
+	// leaves a lapsed record with these steps, and no step is open.
 	// Abandon returns [driver.ErrNotOwner] if the token has no claim, or if that claim stays; after
 	// a try of unknown outcome that counts as success.
 	Abandon(ctx context.Context, req AbandonRequest) error
 
 	// Resolve settles a record that a claim would find in [StateUnknown]: it stores
-	// a response, or deletes the record. Otherwise it changes nothing and returns
+	// a response, or deletes the record. A record with steps is not deleted: it keeps them, lapsed
+	// and without a mark, and the next claim gets them. Otherwise Resolve changes nothing and returns
 	// [ErrNotUnknown]. If an earlier try may have deleted the record, a missing
 	// record counts as success.
 	Resolve(ctx context.Context, req ResolveRequest) error
@@ -161,6 +168,9 @@ type ClaimReply struct {
 	// Generation of a claim that was granted is 1, and one more with each
 	// take-over.
 	Generation int64
+	// Steps are the steps of the earlier attempts, for a claim that is granted: the Log of a
+	// [StepRequest]. It is empty if there are none.
+	Steps string
 	// Left is the rest of the lease of a claim in flight.
 	Left time.Duration
 	// Listed says that its completion will be announced. The caller looks all the same from
@@ -253,6 +263,10 @@ type ResolveRequest struct {
 	Strict bool
 	// Response is the envelope to store; nil deletes the record.
 	Response []byte
+	// Step, unless empty, is the name of the step that must be open. Then Response is nil. Log, the
+	// outcome of the step, is appended to the steps, and the next claim gets them.
+	Step string
+	Log  []byte
 	// Retention, Tombstone and Deadline are as in CommitRequest.
 	Retention, Tombstone time.Duration
 	Deadline             time.Time

@@ -26,6 +26,9 @@ CREATE TABLE interlock_record (
 	earlier       text,               -- the ticket that this attempt had taken
 	earlier_until timestamptz,        -- its end
 	interim_by    text,               -- the token of the attempt with the interim response
+	steps       bytea,                -- of a claim: the outcomes of its steps, until the response
+	last_step   text,                 -- the last of them with an outcome
+	open_step   text,                 -- the step that is under way and must not run twice
 	response    bytea                 -- of a claim: the interim response, until the final one
 ) WITH (fillfactor = 70); -- room for the commit's version of a row on the same page
 

@@ -2,7 +2,7 @@
 -- claim, the earlier claim is left, and has lapsed: a request was begun before, and the next
 -- claim has to know. A claim that was taken with a ticket goes back to the ticket, for the
 -- ticket's own time, also if it was handed over since; after its interim response the claim of a ticket
--- stays. The statement waits for a transaction that is just committing the record. A row that is
+-- stays. A record with steps stays, too, and no step is open. The statement waits for a transaction that is just committing the record. A row that is
 -- remembered for longer than its response was kept stays.
 --
 -- $1 id  $2 token
@@ -13,24 +13,24 @@ WITH conf AS MATERIALIZED (
 		CASE current_setting('synchronous_commit') WHEN 'off' THEN set_config('synchronous_commit', 'on', true) END AS flush
 ), gone AS (
 	DELETE FROM interlock_record USING conf
-	WHERE id = $1::text AND token = $2::text AND state = 'c' AND keep_until > clock_timestamp() AND generation = 1
+	WHERE id = $1::text AND token = $2::text AND state = 'c' AND keep_until > clock_timestamp() AND generation = 1 AND steps IS NULL
 		AND (ticket IS NULL OR ticket = token AND earlier IS NULL AND interim_by IS DISTINCT FROM token) AND coalesce(stone_until <= statement_timestamp(), true)
 	RETURNING waits
 ), remembered AS (
 	UPDATE interlock_record SET token = '-', keep_until = clock_timestamp(), lease_until = clock_timestamp()
 	FROM conf
-	WHERE id = $1::text AND token = $2::text AND state = 'c' AND keep_until > clock_timestamp() AND generation = 1
+	WHERE id = $1::text AND token = $2::text AND state = 'c' AND keep_until > clock_timestamp() AND generation = 1 AND steps IS NULL
 		AND (ticket IS NULL OR ticket = token AND earlier IS NULL AND interim_by IS DISTINCT FROM token) AND stone_until > statement_timestamp()
 	RETURNING waits
 ), left_over AS (
 	UPDATE interlock_record SET token = '-', generation = generation - 1, lease_until = clock_timestamp(),
-		ticket = NULL, ticket_until = NULL
+		ticket = NULL, ticket_until = NULL, open_step = NULL
 	FROM conf
-	WHERE id = $1::text AND token = $2::text AND state = 'c' AND keep_until > clock_timestamp() AND generation > 1
+	WHERE id = $1::text AND token = $2::text AND state = 'c' AND keep_until > clock_timestamp() AND (generation > 1 OR steps IS NOT NULL)
 		AND (ticket IS NULL OR ticket = token AND earlier IS NULL AND interim_by IS DISTINCT FROM token)
 	RETURNING waits
 ), given_back AS (
-	UPDATE interlock_record SET token = '-', generation = generation - 1,
+	UPDATE interlock_record SET token = '-', generation = generation - 1, open_step = NULL,
 		ticket = CASE WHEN ticket = token THEN earlier ELSE ticket END,
 		ticket_until = CASE WHEN ticket = token THEN earlier_until ELSE ticket_until END,
 		lease_until = CASE WHEN ticket = token THEN earlier_until ELSE ticket_until END,

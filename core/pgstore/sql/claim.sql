@@ -14,6 +14,8 @@ WITH conf AS MATERIALIZED (
 	UPDATE interlock_record AS r SET
 		token = $2::text, fingerprint = $3::bytea, state = 'c', marked = $6::boolean, waits = false,
 		ticket = NULL, ticket_until = NULL, earlier = NULL, earlier_until = NULL, interim_by = NULL, response = NULL,
+		steps = CASE WHEN r.keep_until > clock_timestamp() THEN r.steps END,
+		last_step = CASE WHEN r.keep_until > clock_timestamp() THEN r.last_step END, open_step = NULL,
 		generation = CASE WHEN r.keep_until > clock_timestamp() THEN r.generation + 1 ELSE 1 END,
 		lease_until = clock_timestamp() + $4::bigint * interval '1 microsecond',
 		keep_until = greatest(r.keep_until, clock_timestamp() + $5::bigint * interval '1 microsecond'),
@@ -24,8 +26,8 @@ WITH conf AS MATERIALIZED (
 		r.keep_until <= clock_timestamp()
 			AND NOT ($7::boolean AND coalesce(r.stone_until > clock_timestamp(), false))
 		OR r.keep_until > clock_timestamp() AND greatest(r.lease_until, r.ticket_until) <= clock_timestamp() AND r.state = 'c'
-			AND r.token <> $2::text AND r.fingerprint = $3::bytea AND NOT r.marked AND NOT $6::boolean)
-	RETURNING r.generation
+			AND r.token <> $2::text AND r.fingerprint = $3::bytea AND NOT r.marked AND r.open_step IS NULL AND NOT $6::boolean)
+	RETURNING r.generation, r.steps
 ), made AS (
 	INSERT INTO interlock_record
 		(id, token, fingerprint, generation, state, marked, waits, lease_until, keep_until, sweep_hour)
@@ -38,16 +40,17 @@ WITH conf AS MATERIALIZED (
 	ON CONFLICT (id) DO NOTHING
 	RETURNING generation
 ), granted AS (
-	SELECT generation FROM taken UNION ALL SELECT generation FROM made
+	SELECT generation, steps FROM taken UNION ALL SELECT generation, NULL FROM made
 )
 -- generation belongs to a grant. The rest is the earlier row, if there is no grant; and
 -- whether there are synchronous standbys.
-SELECT g.generation, r.token, r.state, r.fingerprint = $3::bytea, r.generation, r.marked, r.waits,
-	(extract(epoch FROM greatest(r.lease_until, CASE WHEN NOT r.marked AND NOT $6::boolean THEN r.ticket_until END)
+SELECT g.generation, r.token, r.state, r.fingerprint = $3::bytea, r.generation, r.marked OR r.open_step IS NOT NULL, r.waits,
+	(extract(epoch FROM greatest(r.lease_until, CASE WHEN NOT r.marked AND r.open_step IS NULL AND NOT $6::boolean THEN r.ticket_until END)
 		- clock_timestamp()) * 1000000)::bigint,
 	r.keep_until <= clock_timestamp(), coalesce(r.stone_until > clock_timestamp(), false),
 	CASE WHEN r.state IN ('c', 'd') AND r.fingerprint = $3::bytea THEN r.response END,
+	coalesce(g.steps, CASE WHEN r.token = $2::text THEN r.steps END),
 	current_setting('synchronous_standby_names') <> '',
 	set_config('synchronous_commit', CASE WHEN $8::boolean THEN 'off' ELSE coalesce(nullif(current_setting('synchronous_commit'), 'off'), 'on') END, true)
-FROM (SELECT (SELECT generation FROM granted) AS generation) AS g
+FROM (SELECT (SELECT generation FROM granted) AS generation, (SELECT steps FROM granted) AS steps) AS g
 LEFT JOIN interlock_record AS r ON g.generation IS NULL AND r.id = $1::text

@@ -14,6 +14,7 @@ WITH conf AS MATERIALIZED (
 ), done AS (
 	UPDATE interlock_record AS r SET
 		token = $2::text, fingerprint = $3::bytea, generation = $4::bigint, state = $5::text, response = $6::bytea,
+		steps = NULL, last_step = NULL, open_step = NULL,
 		keep_until = greatest(r.keep_until, clock_timestamp() + $7::bigint * interval '1 microsecond'),
 		stone_until = CASE WHEN $8::bigint > 0
 			THEN greatest(r.stone_until, clock_timestamp() + ($7::bigint + $8::bigint) * interval '1 microsecond')

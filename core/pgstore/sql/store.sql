@@ -10,7 +10,7 @@
 -- The answer waits for the disk, also where the role, the database or a handler has
 -- synchronous_commit off: the client acts on it.
 -- Returns whether a duplicate waits.
-UPDATE interlock_record AS r SET state = $3::text, response = $4::bytea,
+UPDATE interlock_record AS r SET state = $3::text, response = $4::bytea, steps = NULL, last_step = NULL, open_step = NULL,
 	keep_until = greatest(r.keep_until, clock_timestamp() + $5::bigint * interval '1 microsecond'),
 	stone_until = CASE WHEN $6::bigint > 0
 		THEN greatest(r.stone_until, clock_timestamp() + ($5::bigint + $6::bigint) * interval '1 microsecond')

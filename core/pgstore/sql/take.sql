@@ -21,16 +21,17 @@ WITH conf AS MATERIALIZED (
 	WHERE r.id = $1::text AND NOT $8::boolean AND r.ticket = $7::text AND r.state = 'c' AND r.fingerprint = $3::bytea
 		AND r.keep_until > clock_timestamp() AND r.token <> $2::text
 		AND (r.token = r.ticket OR r.token = '-'
-			OR r.lease_until <= clock_timestamp() AND NOT r.marked AND NOT $6::boolean)
-	RETURNING r.generation
+			OR r.lease_until <= clock_timestamp() AND NOT r.marked AND r.open_step IS NULL AND NOT $6::boolean)
+	RETURNING r.generation, r.steps
 )
 -- generation belongs to a grant. The rest is the row, if there is no grant.
-SELECT g.generation, r.token, r.state, r.fingerprint = $3::bytea, r.generation, r.marked,
-	(extract(epoch FROM greatest(r.lease_until, CASE WHEN $8::boolean AND NOT r.marked AND NOT $6::boolean THEN r.ticket_until END)
+SELECT g.generation, r.token, r.state, r.fingerprint = $3::bytea, r.generation, r.marked OR r.open_step IS NOT NULL,
+	(extract(epoch FROM greatest(r.lease_until, CASE WHEN $8::boolean AND NOT r.marked AND r.open_step IS NULL AND NOT $6::boolean THEN r.ticket_until END)
 		- clock_timestamp()) * 1000000)::bigint,
 	r.keep_until <= clock_timestamp(),
 	CASE WHEN $8::boolean OR r.state = 'd' AND r.fingerprint = $3::bytea THEN r.response END,
 	current_setting('synchronous_standby_names') <> '',
-	coalesce(r.ticket = $7::text, false)
-FROM (SELECT (SELECT generation FROM taken) AS generation) AS g
+	coalesce(r.ticket = $7::text, false),
+	coalesce(g.steps, CASE WHEN r.token = $2::text THEN r.steps END)
+FROM (SELECT (SELECT generation FROM taken) AS generation, (SELECT steps FROM taken) AS steps) AS g
 LEFT JOIN interlock_record AS r ON g.generation IS NULL AND r.id = $1::text

@@ -3,7 +3,8 @@
 -- KEYS[1] record  hash: v version, t token (- after the claim that took over was given
 --                 up; the one before it lapsed), f fingerprint, g generation, s state
 --                 (c claimed, d done, x done without its response), u end of the
---                 lease in ms, m the effect may have happened, w a duplicate waits,
+--                 lease in ms, m the effect may have happened (1, or s only while a step is open),
+--                 l steps, n the last of them with an outcome, o the open step, w a duplicate waits,
 --                 h ticket: the token of the attempt that handed the claim over (- after
 --                 a duplicate has the claim), e end of the ticket in ms, p and q the ticket
 --                 that this attempt had taken, and its end, r response; of a claim, the interim
@@ -20,7 +21,7 @@
 --         all the rest, and this is the script that every replay runs. Request.pair
 --         (package rediswire) sets it for each try
 --
--- Returns {'claim', state, ...}: granted, generation | in-flight, ms left, 1 if
+-- Returns {'claim', state, ...}: granted, generation, steps if there are some | in-flight, ms left, 1 if
 -- the end will be announced, interim response if there is one | completed, response | unavailable | mismatch |
 -- unknown | expired | damaged; or 'completed ' and the token. A second run for
 -- the same token returns the same claim and leaves its lease alone. All that
@@ -47,7 +48,7 @@ if version == '1' and token and r[3] and generation then
 	elseif state ~= 'c' then
 		return {'claim', 'damaged'}
 	elseif token == ARGV[1] then
-		return {'claim', 'granted', generation}
+		return {'claim', 'granted', generation, redis.call('HGET', KEYS[1], 'l') or nil}
 	end
 elseif redis.call('EXISTS', KEYS[1]) == 1 then
 	return {'claim', 'damaged'}
@@ -74,7 +75,7 @@ if not token then
 	return {'claim', 'granted', 1}
 end
 
-r = redis.call('HMGET', KEYS[1], 'u', 'm', 'h', 'r', 'e')
+r = redis.call('HMGET', KEYS[1], 'u', 'm', 'h', 'r', 'e', 'l')
 local ends = tonumber(r[1])
 if not ends then
 	return {'claim', 'damaged'}
@@ -102,4 +103,4 @@ if r[3] then
 	redis.call('HSET', KEYS[1], 'h', '-', 'p', '-', 'r', '')
 end
 redis.call('PEXPIRE', KEYS[1], ARGV[4], 'GT')
-return {'claim', 'granted', generation + 1}
+return {'claim', 'granted', generation + 1, r[6] or nil}

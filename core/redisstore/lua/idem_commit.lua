@@ -1,4 +1,4 @@
--- Stores the response of a claim for good, and tells the waiting duplicates.
+-- Stores the response of a claim for good, in place of its steps, and tells the waiting duplicates.
 --
 -- KEYS[1] record
 -- KEYS[2] tombstone, only if one is wanted
@@ -19,7 +19,7 @@
 -- has taken over, the answer counts. Nor does it matter that the record is gone (the server
 -- lost it) or has no owner (the attempt that took over gave the claim up): then this is the
 -- only answer there is.
-local r = redis.call('HMGET', KEYS[1], 't', 's', 'f', 'w', 'h')
+local r = redis.call('HMGET', KEYS[1], 't', 's', 'f', 'w', 'h', 'l')
 local token, state, interim = r[1], r[2], ARGV[4] == 'c'
 if interim and r[5] == ARGV[1] then
 	token = ARGV[1] -- as long as the ticket counts
@@ -43,6 +43,9 @@ if interim then
 	redis.call('HSET', KEYS[1], 'r', ARGV[5], 'i', ARGV[1])
 else
 	redis.call('HSET', KEYS[1], 'v', '1', 't', ARGV[1], 'f', ARGV[2], 'g', ARGV[3], 's', ARGV[4], 'r', ARGV[5])
+	if r[6] then
+		redis.call('HDEL', KEYS[1], 'l', 'n', 'o')
+	end
 end
 if token then
 	redis.call('PEXPIRE', KEYS[1], ARGV[6], 'GT')

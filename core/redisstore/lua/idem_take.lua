@@ -10,7 +10,7 @@
 --
 -- Returns {'claim', state, ...} as idem_claim.lua; expired if there is no such record, or if
 -- the claim is of an attempt that knows nothing of the ticket.
-local r = redis.call('HMGET', KEYS[1], 'v', 't', 'f', 's', 'g', 'u', 'm', 'h', 'r', 'e')
+local r = redis.call('HMGET', KEYS[1], 'v', 't', 'f', 's', 'g', 'u', 'm', 'h', 'r', 'e', 'l')
 local token, state, generation, ends, ticket = r[2], r[4], tonumber(r[5]), tonumber(r[6]), r[8]
 local look = ARGV[2] == ''
 
@@ -29,7 +29,7 @@ elseif state ~= 'c' or not ends then
 elseif not look and ticket ~= ARGV[6] and token ~= ARGV[6] then
 	return {'claim', 'expired'}
 elseif not look and token == ARGV[1] then
-	return {'claim', 'granted', generation}
+	return {'claim', 'granted', generation, r[11] or nil}
 end
 
 local t = redis.call('TIME')
@@ -59,4 +59,4 @@ if not look then
 		'u', string.format('%.0f', time + ARGV[3]))
 	redis.call('PEXPIRE', KEYS[1], ARGV[4], 'GT')
 end
-return {'claim', 'granted', generation}
+return {'claim', 'granted', generation, r[11] or nil}
