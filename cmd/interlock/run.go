@@ -37,13 +37,15 @@ Exit status: the status of COMMAND, 128+n if signal n ended it, or
    64  the command line is wrong, or COMMAND is run under the same lock already
    69  the server could not be reached; COMMAND was not started
    70  the lock could not be taken for another reason; COMMAND was not started
-   75  the lock was not to be had in time; COMMAND was not started
+   75  the lock was not to be had in time; COMMAND was not started (-conflict-status)
    79  the lock was lost, or not renewed in time; COMMAND was ended
   126  COMMAND cannot be run
   127  COMMAND was not found`,
 	examples: [][2]string{
 		{"run -wait 0 nightly-report -- /usr/local/bin/report --all", "from the cron of several hosts: while one runs it, the others end with 75"},
 		{"run -wait 10m -ttl 1m deploy/web -- ./deploy.sh production", "wait for another deploy, and give this one 10s to clean up"},
+		{"run -wait 0 -at-least 5m nightly-report -- report", "a host with a clock that is late by less than 5m does not run it again"},
+		{"run -permits 4 thumbnails -- ./thumbnails.sh", "four at once, over all hosts"},
 		{"run migrations -shell -- 'migrate up && migrate status'", "a string for the shell"},
 	},
 	dashed:     true,

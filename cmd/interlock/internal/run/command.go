@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/interlock-go/interlock/core"
 )
 
 // The exit statuses of the wrapper. Any other is the command's own: its exit
@@ -44,20 +46,30 @@ const (
 	maxWait = 366 * 24 * time.Hour
 
 	forever = time.Duration(-1)
+
+	// mostKept and leastKept bound the key and the time of a lock that is kept after the command
+	// (Lease.HandOver of package core).
+	mostKept  = 158
+	leastKept = 10 * time.Millisecond
 )
 
 // Command is a command to run under a lock. [Flags.Command] makes one.
 type Command struct {
 	key              string
 	wait, ttl, grace time.Duration // a negative wait is for ever
+	least            time.Duration // the lock is kept for so long at least
+	kind             []core.Option // several commands at once; nil: one
+	busy             int           // the exit status where the lock is not to be had
 	args             []string
 }
 
 // Flags are the flags of `interlock run`.
 type Flags struct {
 	wait, ttl, grace time.Duration // negative: not given
-	shell            bool
+	least            time.Duration
+	shell, shared    bool
 	replicas         int
+	permits, busy    int
 }
 
 // Define defines the flags.
@@ -69,6 +81,11 @@ func (f *Flags) Define(fs *flag.FlagSet) {
 		func(s string) error { return duration(s, minTTL, maxTTL, &f.ttl) })
 	fs.Func("grace", "`duration` from SIGTERM to SIGKILL when the lock is lost, half of the ttl at most (default: a sixth of the ttl)",
 		func(s string) error { return duration(s, 0, maxTTL, &f.grace) })
+	fs.Func("at-least", "keep the lock for this `duration` from its grant at least, also after COMMAND has ended, for hosts with clocks that differ (default: release it when COMMAND ends)",
+		func(s string) error { return duration(s, 0, maxTTL, &f.least) })
+	fs.IntVar(&f.permits, "permits", 0, "let this `number` of commands with the key run at once, over all hosts (default: one)")
+	fs.BoolVar(&f.shared, "shared", false, "share the lock with other commands that have -shared, and exclude those without")
+	fs.IntVar(&f.busy, "conflict-status", StatusBusy, "exit `status` if the lock was not to be had in time, from 0 to 255")
 	fs.IntVar(&f.replicas, "replicas", 0, "take the lock only if this `number` of replicas have it within half a second, so that a failover to them does not lose it")
 	fs.BoolVar(&f.shell, "shell", false, "COMMAND is one string for /bin/sh -c")
 }
@@ -79,7 +96,7 @@ func (f *Flags) Replicas() (n int, within time.Duration) { return f.replicas, ti
 
 // Command returns the command to run. Its error names the mistake and the accepted forms.
 func (f *Flags) Command(key string, command []string) (*Command, error) {
-	c := &Command{wait: f.wait, ttl: f.ttl, grace: f.grace, args: command}
+	c := &Command{wait: f.wait, ttl: f.ttl, grace: f.grace, least: f.least, busy: f.busy, args: command}
 	if c.grace < 0 {
 		c.grace = c.ttl / 6
 	}
@@ -94,8 +111,24 @@ func (f *Flags) Command(key string, command []string) (*Command, error) {
 		return nil, fmt.Errorf("-shell takes one string, and got %d: quote the command", len(command))
 	case f.replicas < 0:
 		return nil, fmt.Errorf("-replicas %d: must not be negative", f.replicas)
+	case f.permits < 0:
+		return nil, fmt.Errorf("-permits %d: at least 1 is accepted", f.permits)
+	case f.shared && f.permits > 0:
+		return nil, errors.New("-shared and -permits are two kinds of locks: give one of them")
+	case f.shared && f.least > 0:
+		return nil, errors.New("-at-least cannot keep a shared lock: give it to exclusive commands, or with -permits")
+	case f.least > 0 && len(key) > mostKept:
+		return nil, fmt.Errorf("-at-least takes a key of at most %d bytes, and this has %d", mostKept, len(key))
+	case f.busy < 0 || f.busy > 255:
+		return nil, fmt.Errorf("-conflict-status %d: must be from 0 to 255", f.busy)
 	case c.grace > c.ttl/2:
 		return nil, fmt.Errorf("-grace %v: at most half of the ttl, %v, or a renewal that fails is never tried again", c.grace, c.ttl/2)
+	}
+	switch {
+	case f.shared:
+		c.kind = []core.Option{core.Shared()}
+	case f.permits > 0:
+		c.kind = []core.Option{core.Permits(f.permits)}
 	}
 	if c.key = key; f.shell {
 		c.args = append(shellArgs(), command[0])

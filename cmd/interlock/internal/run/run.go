@@ -104,11 +104,15 @@ func (c *Command) Run(ctx context.Context, store core.Store, streams Streams) in
 	}()
 	lease, status := c.lock(ctx, cancel, locker, incoming, streams, log)
 	if lease == nil {
-		if by := streams.held(ctx).By; status == StatusBusy && by != "" {
+		if status != StatusBusy {
+			return status
+		}
+		if by := streams.held(ctx).By; by != "" {
 			log.printf("the lock %q is held by %s", c.key, by)
 		}
-		return status
+		return c.busy
 	}
+	granted := time.Now()
 	speak := streams.Voice.hush()
 	child, err := start(path, c.args, append(os.Environ(),
 		"INTERLOCK_KEY="+c.key, fmt.Sprintf("INTERLOCK_TOKEN=%d", lease.Token()),
@@ -120,9 +124,21 @@ func (c *Command) Run(ctx context.Context, store core.Store, streams Streams) in
 	}
 	w := watch{command: c, lease: lease, child: child, log: log}
 	w.until(incoming, stops)
-	released := lease.Release(ctx)
+	released := c.leave(ctx, lease, granted, log)
 	child.restore(streams.Stdin)
 	return w.status(released, loss)
+}
+
+// leave releases the lock, or leaves it to the store for the rest of the time that it is kept at least.
+func (c *Command) leave(ctx context.Context, lease *core.Lease, granted time.Time, log logger) error {
+	if rest := c.least - time.Since(granted); rest >= leastKept {
+		if _, err := lease.HandOver(ctx, rest); errors.Is(err, core.ErrLost) {
+			return err
+		} else if err != nil {
+			log.printf("the lock %q could not be kept for %v more: %v", c.key, rest.Round(time.Millisecond), err)
+		}
+	}
+	return lease.Release(ctx) // nothing, after a hand-over
 }
 
 // service is the text that lists of locks show next to the host and the number of this
@@ -177,6 +193,9 @@ func (l logger) notTaken(err error) int {
 	switch {
 	case err == nil:
 		return 0
+	case errors.Is(err, core.ErrFull):
+		l.printf("no permit of %q was to be had in time: all are taken", l.key)
+		return StatusBusy
 	case errors.Is(err, core.ErrHeld):
 		l.printf("the lock %q was not to be had in time: another process holds it", l.key)
 		return StatusBusy

@@ -196,3 +196,31 @@ func TestAWaitForAFreeLockEndsAfterTheLeaseOfADeadHolder(t *testing.T) {
 		}
 	})
 }
+
+// A run with -at-least leaves its lock to the store, which has no clock to end it by: a run that does not wait later
+// has it all the same, after it has stayed.
+func TestARunThatDoesNotWaitHasALockThatWasKeptAtLeast(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := castest.NewMemory()
+		first := hostOf(t, server)
+		defer first.close()
+		lease, err := first.Lock(t.Context(), "k")
+		if err != nil {
+			t.Fatal(err)
+		}
+		kept := &Command{key: "k", ttl: defaultTTL, least: time.Minute}
+		if err := kept.leave(t.Context(), lease, time.Now(), logger{func(line string) { t.Errorf("it said %q", line) }, "k"}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(30 * time.Second)
+		if took, _, err := once(t, server); !errors.Is(err, core.ErrHeld) || took > time.Minute {
+			t.Errorf("half a minute later: %v after %v; want ErrHeld", err, took)
+		}
+		time.Sleep(24 * time.Hour)
+		took, said, err := once(t, server)
+		t.Logf("it took %v and said %q", took, said)
+		if err != nil || took > time.Minute+silentMore {
+			t.Errorf("a day later: %v after %v; want the lock after a minute at most", err, took)
+		}
+	})
+}

@@ -38,7 +38,7 @@ func (c *Command) take(ctx context.Context, locker *core.Locker, streams Streams
 	until := time.Now().Add(c.wait)
 	for pause := minPause; ; pause = min(2*pause, maxPause) {
 		began := time.Now()
-		lease, err := locker.Lock(ctx, c.key, c.patience(until)...)
+		lease, err := locker.Lock(ctx, c.key, c.options(c.patience(until)...)...)
 		if c.wait == 0 && errors.Is(err, core.ErrHeld) {
 			if within := streams.held(ctx).Silent; within > 0 {
 				within += silentMore
@@ -89,8 +89,11 @@ func (c *Command) outlast(ctx context.Context, locker *core.Locker, within time.
 			}
 		}
 	}()
-	return locker.Lock(waits, c.key, core.Wait(within))
+	return locker.Lock(waits, c.key, c.options(core.Wait(within))...)
 }
+
+// options adds the kind of the lock to other options.
+func (c *Command) options(other ...core.Option) []core.Option { return append(other, c.kind...) }
 
 // patience returns how long the locker is to wait.
 func (c *Command) patience(until time.Time) []core.Option {
