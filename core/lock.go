@@ -23,6 +23,14 @@ func (l *Locker) lockOne(ctx context.Context, key string, c *config) (*Lease, er
 			deadline = start.Add(c.terms.Wait)
 		}
 	}
+	if err := l.lockUntil(ctx, lease, key, c, start, deadline); err != nil {
+		return nil, err
+	}
+	return lease, nil
+}
+
+// lockUntil takes the lock of one key for a lease, until the deadline if that is not zero.
+func (l *Locker) lockUntil(ctx context.Context, lease *Lease, key string, c *config, start, deadline clock.Instant) error {
 	if l.base.observer != nil {
 		ctx = lease.observe(ctx, l, c, []string{key})
 	}
@@ -31,10 +39,7 @@ func (l *Locker) lockOne(ctx context.Context, key string, c *config) (*Lease, er
 	if l.base.observer != nil {
 		lease.observedOne(l, err, start)
 	}
-	if err != nil {
-		return nil, err
-	}
-	return lease, nil
+	return err
 }
 
 // lockWith takes the locks of keys, all or none.

@@ -21,6 +21,7 @@ import (
 type Option interface {
 	RequestOption
 	TakeOverOption
+	GatherOption
 	applyToCall(*config)
 }
 

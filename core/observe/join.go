@@ -43,6 +43,7 @@ func (j joined) Start(ctx context.Context, op Operation) (context.Context, Obser
 			Disordered: bothTexts(all.Disordered, next.Disordered),
 			Bypassed:   both(all.Bypassed, next.Bypassed),
 			Rejected:   both(all.Rejected, next.Rejected),
+			Gathered:   both(all.Gathered, next.Gathered),
 			Decided:    both(all.Decided, next.Decided),
 		}
 	}

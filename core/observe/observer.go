@@ -16,8 +16,8 @@ import (
 // granted lock. The lease of the lock is renewed or ends as under a handler. A panic reaches
 // the caller, after the locks of the operation have been released.
 //
-// Lost, Renewed and Released run on goroutines of the locker. No lease depends on these. Lost
-// and Renewed are called one after the other in the order of the events of a locker. A release
+// Lost, Renewed, Gathered and Released run on goroutines of the locker. No lease depends on these.
+// Lost, Renewed and Gathered are called one after the other in the order of the events of a locker. A release
 // waits until Released has returned, but no longer than 250 ms. Calls wait while earlier ones
 // do not return, in a bounded number; further calls are dropped and counted (Locker.Undelivered
 // of package core). Panics are logged through [slog.Default] with the stack, at most once a
@@ -94,10 +94,27 @@ type Observation struct {
 	// lock: no key could be made of the request, or its principal is over its limit
 	// (core.PerPrincipal). Nothing else is called then.
 	Rejected func(err error)
+	// Gathered is called after the section of a batch (package gather), before Released. The keys
+	// and the rule are those of the lock of the section.
+	Gathered func(Gathered)
 	// Decided is called by package idempotency when it is known how a request to an
 	// idempotent endpoint is answered: once for each request that is not passed
 	// through. Nothing else is called then.
 	Decided func(Decided)
+}
+
+// Gathered describes a batch of package gather.
+type Gathered struct {
+	// Items is the number of items of the batch.
+	Items int
+	// Queued is the time from the call of the first item to the beginning of the section.
+	Queued time.Duration
+	// Took is the duration of the section.
+	Took time.Duration
+	// Left is the number of items that wait for the next batch.
+	Left int
+	// Err is the error of the section, of the lost lease too.
+	Err error
 }
 
 // Decided says how an idempotent endpoint dealt with a request.

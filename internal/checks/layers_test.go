@@ -48,6 +48,11 @@ var layers = []layer{
 		"a store in PostgreSQL takes any driver of database/sql, and so brings none",
 	},
 	{
+		"./core/gather",
+		[]string{"./core", "./core/observe", "./core/internal/..."},
+		"a section of many callers takes its locks from the core, and transactions from database/sql",
+	},
+	{
 		"./core/alongside",
 		[]string{"./core"},
 		"a lock of any library is three functions, so that no library comes with the package",
