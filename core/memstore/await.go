@@ -7,9 +7,21 @@ import (
 	"github.com/interlock-go/interlock/core/idempotency/record"
 )
 
+// awaiting is a request that waits for the end of a claim.
+type awaiting struct{ wake func() }
+
 // Await implements [record.Store].
 func (s *Store) Await(id string, since time.Time, wake func()) (stop func()) {
-	a := &awaiting{wake}
+	return s.own.subscribe(func(reached bool) (end func()) {
+		if !reached {
+			return func() {}
+		}
+		return s.await(id, since, wake)
+	})
+}
+
+func (s *Store) await(id string, since time.Time, wake func()) (stop func()) {
+	a := &awaiting{func() { s.own.notify(wake) }}
 	s.mu.Lock()
 	s.records.awaiting[id] = append(s.records.awaiting[id], a)
 	e := s.entry(id, s.now())

@@ -20,7 +20,9 @@
 //
 // [Store.Holder] and [Store.Records] show the contents of the store, and
 // [Store.Requests] the number of requests. Two processes of a service are two lockers,
-// or two engines, on one Store. Two services that share nothing have a Store each.
+// or two engines, on one Store; give each a [Process] if one is to die, to stand still or to
+// be cut off. Package core/idempotency/explore does that at each request of a handler.
+// Two services that share nothing have a Store each.
 //
 // The store reads the time with [time.Now] and starts no goroutine, so that it works
 // inside a bubble of testing/synctest, where a lease of 30 s takes no time. Close the

@@ -44,6 +44,8 @@ type Request struct {
 	From string
 	// TTL is the lease that the request is about; zero if it is about none.
 	TTL time.Duration
+	// HandOver says that Mark makes a ticket (idempotency.HandOver).
+	HandOver bool
 }
 
 // Fault is what happens to a request. The zero value lets it through.
@@ -60,6 +62,11 @@ type Fault struct {
 	// Ambiguous says that the client cannot know whether the store executed the
 	// request. It is for requests that fail with Err, and Executed implies it.
 	Ambiguous bool
+	// Then, unless nil, is called when the store has executed the request, and before the reply
+	// leaves: the process of the request can die here ([Process.Kill]), or stop.
+	Then func()
+
+	own *process // the process of the request
 }
 
 // Faults that tests want most.
@@ -76,11 +83,12 @@ var (
 // Delay is a slow network: request and reply take d each.
 func Delay(d time.Duration) Fault { return Fault{Before: d, After: d} }
 
+// none reports whether a request with the fault is executed and answered at once.
 func (f Fault) none() bool { return f.Before <= 0 && f.After <= 0 && f.Err == nil }
 
 func (f Fault) executed() bool { return f.Err == nil || f.Executed }
 
-func (f Fault) ambiguous() bool { return f.Executed || f.Ambiguous }
+func (f Fault) ambiguous() bool { return f.Executed || f.Ambiguous || f.own != nil }
 
 // run calls send for one request of a batch: at once if the request takes no time, else in
 // a goroutine of slow.
@@ -103,14 +111,19 @@ func (s *Store) Intercept(f func(Request) Fault) {
 
 // arrive counts a request and returns its fault.
 func (s *Store) arrive(r Request) Fault {
+	if err := s.own.pass(); err != nil {
+		return Fault{Err: err, own: s.own}
+	}
 	s.mu.Lock()
 	s.requests[r.Op]++
 	intercept := s.intercept
 	s.mu.Unlock()
-	if intercept == nil {
-		return Fault{}
+	fault := s.own.intercepted(r)
+	if intercept != nil && fault.none() && fault.Then == nil {
+		fault = intercept(r)
 	}
-	return intercept(r)
+	fault.own = s.own
+	return fault
 }
 
 // Requests returns how many requests of a kind have arrived.

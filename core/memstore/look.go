@@ -13,6 +13,9 @@ import (
 
 // Look returns the state of the lock of a key, for package fleet.
 func (s *Store) Look(_ context.Context, key string) (driver.View, error) {
+	if err := s.own.pass(); err != nil {
+		return driver.View{Key: key}, err
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if l := s.locks[key]; l != nil {
@@ -40,6 +43,9 @@ var _ record.Lister = (*Store)(nil)
 
 // LookRecord implements [record.Lister].
 func (s *Store) LookRecord(_ context.Context, id string) (record.View, error) {
+	if err := s.own.pass(); err != nil {
+		return record.View{ID: id}, err
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := s.now()

@@ -35,8 +35,6 @@ type entry struct {
 	changed     time.Time // when another token got the record, or the claim was given up
 }
 
-type awaiting struct{ wake func() }
-
 var _ record.Store = (*Store)(nil)
 
 // Claim implements [record.Store].
@@ -118,7 +116,7 @@ func (s *Store) Extend(ctx context.Context, batch []record.Extension, done func(
 
 // Mark implements [record.Store].
 func (s *Store) Mark(ctx context.Context, req record.MarkRequest) error {
-	fault := s.arrive(Request{Op: Mark, Key: req.ID, Owner: req.Token, TTL: req.Lease})
+	fault := s.arrive(Request{Op: Mark, Key: req.ID, Owner: req.Token, TTL: req.Lease, HandOver: req.HandOver})
 	return deliver(ctx, fault, req.Deadline, nil, func() error {
 		return s.renewClaim(req.ID, req.Token, req.Lease, req.Retention, func(e *entry) {
 			if req.HandOver {

@@ -23,6 +23,12 @@ const sweepAt = 1024
 // Store is a [driver.Store] and a [record.Store] in memory. Make it with [New]. It is
 // safe for concurrent use, and has nothing to close.
 type Store struct {
+	*state
+	own *process // the process with this view of the state; nil: none in particular
+}
+
+// state is the data of a store, which all its processes share.
+type state struct {
 	mu        sync.Mutex
 	locks     map[string]*keystate.Record
 	notes     keystate.Notes
@@ -40,13 +46,13 @@ func (s *Store) now() time.Time { return time.Now().Add(time.Duration(s.stepped.
 
 // New makes an empty store.
 func New() *Store {
-	return &Store{
+	return &Store{state: &state{
 		locks: map[string]*keystate.Record{}, requests: map[Op]int{}, sweepAt: sweepAt,
 		callers: map[string]func(driver.Call){}, space: "memory " + rand.Text(),
 		records: records{
 			entries: map[string]*entry{}, gone: map[string]time.Time{}, awaiting: map[string][]*awaiting{}, sweepAt: sweepAt,
 		},
-	}
+	}}
 }
 
 var _ driver.Store = (*Store)(nil)
@@ -184,15 +190,19 @@ func (s *Store) Decline(ctx context.Context, key, waiter string) error {
 
 // Calls implements [driver.Store].
 func (s *Store) Calls(id string, hear func(driver.Call)) (stop func()) {
-	s.mu.Lock()
-	s.callers[id] = hear
-	s.mu.Unlock()
-	hear(driver.Call{Reached: true})
-	return func() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		delete(s.callers, id)
-	}
+	return s.own.subscribe(func(reached bool) (end func()) {
+		if reached {
+			s.mu.Lock()
+			s.callers[id] = func(c driver.Call) { s.own.notify(func() { hear(c) }) }
+			s.mu.Unlock()
+		}
+		hear(driver.Call{Reached: reached})
+		return func() {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			delete(s.callers, id)
+		}
+	})
 }
 
 // lock returns the state of a key. The caller holds s.mu.

@@ -1,6 +1,7 @@
 package memstore
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"sync"
@@ -57,10 +58,13 @@ func (t travel[T]) send(ctx context.Context) (T, error) {
 	case <-ctx.Done():
 	case <-deadline:
 	}
+	var none T
+	if err := t.fault.own.pass(); err != nil {
+		return none, err
+	}
 	if out, came := under.leave(); came {
 		return out.rep, out.err
 	}
-	var none T
 	if t.late != nil {
 		return none, unanswered(ctx, driver.ErrPending)
 	}
@@ -69,11 +73,17 @@ func (t travel[T]) send(ctx context.Context) (T, error) {
 
 // arrive has the store execute the request, and returns what comes back.
 func (t travel[T]) arrive() (out outcome[T]) {
+	if err := t.fault.own.pass(); err != nil {
+		return outcome[T]{t.lost, err}
+	}
 	if t.fault.executed() {
 		out.rep, out.err = t.execute()
+		if t.fault.Then != nil {
+			t.fault.Then()
+		}
 	}
-	if t.fault.Err != nil {
-		return outcome[T]{t.lost, t.fault.Err}
+	if err := cmp.Or(t.fault.own.pass(), t.fault.Err); err != nil {
+		return outcome[T]{t.lost, err}
 	}
 	return out
 }

@@ -17,6 +17,7 @@ var withoutExample = map[string]string{
 	"core/adapter/adaptertest":               "it is a test suite: examples/adapter shows it",
 	"core/idempotency/endpoint/endpointtest": "it is a test suite: examples/adapter shows it",
 	"core/driver/drivertest":                 "it is a test suite: it takes a testing.T",
+	"core/idempotency/explore":               "it takes a testing.T: its tests are the examples",
 	"core/idempotency/record/recordtest":     "it is a test suite: it takes a testing.T",
 	"core/pgstore":                           "it needs a PostgreSQL",
 	"etcdstore":                              "it needs an etcd",

@@ -79,6 +79,14 @@ var layers = []layer{
 		"a function is a request without a protocol: it uses the engine as an adapter does",
 	},
 	{
+		"./core/idempotency/explore",
+		[]string{
+			"./core", "./core/idempotency", "./core/idempotency/endpoint", "./core/idempotency/once", "./core/idempotency/record",
+			"./core/memstore", "./core/reason",
+		},
+		"the tests of users bring no framework: the core and the standard library only",
+	},
+	{
 		"./core/idempotency/admin",
 		[]string{"./core/idempotency/endpoint"},
 		"what operators read is below the engine",
