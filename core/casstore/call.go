@@ -3,21 +3,19 @@ package casstore
 import (
 	"context"
 	"encoding/json"
-	"maps"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/interlock-go/interlock/core/driver"
+	"github.com/interlock-go/interlock/core/driver/keystate"
 	"github.com/interlock-go/interlock/core/internal/clock"
 )
 
 // call is the value of an entry that calls lockers of a process: their turn at a key has come. The
 // process watches its calls alone. So a release wakes no other process, however many wait.
 type call struct {
-	To   []driver.Waiter `json:"to"`
-	Next driver.Waiters  `json:"next"`
-	Now  int             `json:"now,omitempty"`
+	To []callee `json:"to"`
 	// Lock is the value of the lock: so the locker that is called takes the lock without a look at it. Empty: it
 	// is not known. At is the number of its revision; zero: the same transaction has written it. Version is of the revision.
 	// Age is for how many milliseconds it has been so.
@@ -34,9 +32,35 @@ type call struct {
 	Place        string `json:"place,omitempty"`
 	Out          bool   `json:"out,omitempty"` // the call has taken the lockers out of the line
 	PlaceVersion int64  `json:"placeversion,omitempty"`
-	// Offer is the token of an offer to the locker ([driver.Offered]); zero: it is none. Contended belongs to it.
-	Offer     int64 `json:"offer,omitempty"`
-	Contended bool  `json:"contended,omitempty"`
+	// Offer is the token of an offer to the locker ([driver.Offered]); zero: it is none.
+	Offer int64 `json:"offer,omitempty"`
+}
+
+// callee is a locker that is called, and its turn, as [driver.Call] has it.
+type callee struct {
+	Name   driver.Waiter `json:"name"`
+	In     int64         `json:"in,omitempty"` // in µs
+	Others bool          `json:"others,omitempty"`
+}
+
+// called are the calls of a transaction, by process.
+type called map[string]call
+
+// add calls a locker of a process. The call has what that process is to know.
+func (all called) add(process string, name driver.Waiter, turn driver.Call, c call) {
+	if process != "" { // else it is not known
+		c.To = append(all[process].To, callee{name, turn.In.Microseconds(), turn.Others})
+		all[process] = c
+	}
+}
+
+// ops are the operations that make the calls.
+func (all called) ops(names layout, key string) (ops []Op) {
+	for process, c := range all {
+		text, _ := json.Marshal(c) // it never fails for such a type
+		ops = append(ops, Op{Name: names.call(process, key), Value: string(text), Brief: true})
+	}
+	return ops
 }
 
 // thisCall stands for the number of the call, which is not known when the call is written.
@@ -65,12 +89,6 @@ func (s *Store) queue(key string) *queue {
 	return q
 }
 
-// calling is the operation that calls lockers of a process.
-func (v *view) calling(process string, c call) Op {
-	text, _ := json.Marshal(c) // it never fails for such a type
-	return Op{Name: v.names.call(process, v.key), Value: string(text), Brief: true}
-}
-
 // lists notes whether a locker of this process may be in line.
 func (s *Store) lists(key string, waiter driver.Waiter, listed bool) {
 	if waiter == "" {
@@ -87,7 +105,7 @@ func (s *Store) lists(key string, waiter driver.Waiter, listed bool) {
 		return
 	}
 	delete(q.listed, waiter.ID())
-	if q.called != nil && slices.ContainsFunc(q.called.To, func(name driver.Waiter) bool { return name.ID() == waiter.ID() }) {
+	if q.called != nil && slices.ContainsFunc(q.called.To, func(w callee) bool { return w.Name.ID() == waiter.ID() }) {
 		q.called = nil
 	}
 	s.leaves(key, q)
@@ -136,7 +154,7 @@ func (s *Store) calledWith(key string, at Entry, c call) found {
 	}
 	if c.Out {
 		now.come = slices.DeleteFunc(slices.Clone(now.come), func(e Entry) bool {
-			return slices.ContainsFunc(c.To, func(w driver.Waiter) bool { return e.Name == s.names.waits(key, w.ID()) })
+			return slices.ContainsFunc(c.To, func(w callee) bool { return e.Name == s.names.waits(key, w.Name.ID()) })
 		})
 	}
 	if kept, ok := s.keptBy(key, at, c); ok {
@@ -150,7 +168,7 @@ func (s *Store) keptBy(key string, at Entry, c call) (kept held, ok bool) {
 	if c.Place == "" || len(c.To) == 0 {
 		return kept, false
 	}
-	kept = held{For: c.To[0], Lease: keptFor(c.To[0]), Process: unreadable}
+	kept = held{For: c.To[0].Name, Lease: keptFor(c.To[0].Name), Process: unreadable}
 	return placeIn(Entry{
 		Name: s.names.place(key, c.Place), Value: kept.text(), Revision: Revision{Number: at.Revision.Number, Version: c.PlaceVersion},
 	}), true
@@ -158,37 +176,8 @@ func (s *Store) keptBy(key string, at Entry, c call) (kept held, ok bool) {
 
 // Calls implements [driver.Store]. All calls to the lockers of a store are one watch of the server.
 func (s *Store) Calls(id string, hear func(driver.Call)) (stop func()) {
-	s.mu.Lock()
-	s.callers[id] = hear
-	reached := s.reached
-	s.mu.Unlock()
-	hear(driver.Call{Reached: reached})
-	s.answerCalls()
-	return func() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		delete(s.callers, id)
-	}
-}
-
-// tell calls a locker of this process.
-func (s *Store) tell(id string, c driver.Call) {
-	s.mu.Lock()
-	hear := s.callers[id]
-	s.mu.Unlock()
-	if hear != nil {
-		hear(c)
-	}
-}
-
-// tellAll says that calls may have been lost.
-func (s *Store) tellAll() {
-	s.mu.Lock()
-	all, reached := slices.Collect(maps.Values(s.callers)), s.reached
-	s.mu.Unlock()
-	for _, hear := range all {
-		hear(driver.Call{Reached: reached})
-	}
+	defer s.answerCalls()
+	return s.lockers.Calls(id, hear)
 }
 
 // answerCalls begins the watch of the calls for this process, unless it runs.
@@ -199,10 +188,9 @@ func (s *Store) answerCalls() {
 	s.mu.Unlock()
 	if !runs {
 		s.background(func() {
-			s.watch(s.done, s.names.calls(s.process), func() { s.reaches(true); s.tellAll() }, s.called, func(err error) {
-				s.reaches(false)
+			s.watch(s.done, s.names.calls(s.process), func() { s.lockers.Unsure(true) }, s.called, func(err error) {
 				s.Warn("the watch of calls to waiting lockers has failed, and is begun again", err)
-				s.tellAll()
+				s.lockers.Unsure(false)
 			})
 		})
 	}
@@ -235,18 +223,6 @@ func (s *Store) watch(ctx context.Context, prefix string, begun func(), report f
 	}
 }
 
-// hinted passes hints about owners on to their lockers.
-func (s *Store) hinted(key, owners string) {
-	for owner := range strings.SplitSeq(owners, ",") {
-		locker, _ := driver.IsAttentive(owner)
-		if owner == driver.Attentive(locker+":0") {
-			s.tell(locker, driver.Call{What: driver.Displaced, Key: key})
-		} else {
-			s.tell(locker, driver.Call{What: driver.Wanted, Key: key, Owner: owner})
-		}
-	}
-}
-
 // called takes a call.
 func (s *Store) called(change Change) {
 	if s.hears(change); change.Deleted {
@@ -255,7 +231,11 @@ func (s *Store) called(change Change) {
 	part, hint := strings.CutSuffix(strings.TrimPrefix(change.Name, s.names.calls(s.process)), hintPart)
 	key, ok := unescape(part)
 	if ok && hint {
-		s.hinted(key, change.Value)
+		for owner := range strings.SplitSeq(change.Value, ",") {
+			c, _ := keystate.ReadHint(owner)
+			c.Key = key
+			s.lockers.Call(c.To, c.Call)
+		}
 		return
 	}
 	var c call
@@ -281,13 +261,9 @@ func (s *Store) called(change Change) {
 	case q == nil: // its callers have left, and the turn is the next one's
 		s.background(func() { s.refuse(key, change.Entry, c) })
 	default:
-		for _, name := range c.To {
-			turn, called := c.Next.Call(name.ID(), c.Now)
-			if turn.Key = key; !called { // it has lost its place, and asks for one
-				turn = driver.Call{What: driver.Turn, Key: key}
-			}
+		for _, w := range c.To {
 			if c.Offer == 0 {
-				s.tell(name.ID(), turn)
+				s.lockers.Call(w.Name.ID(), driver.Call{What: driver.Turn, Key: key, In: time.Duration(w.In) * time.Microsecond, Others: w.Others})
 			}
 		}
 	}
@@ -301,8 +277,8 @@ func (s *Store) refuse(key string, at Entry, c call) {
 		s.passOn(key, kept)
 		return
 	}
-	for _, name := range c.To {
-		_ = s.decline(ctx, key, name.ID(), s.calledWith(key, at, c)) // else the turn passes after a time
+	for _, w := range c.To {
+		_ = s.decline(ctx, key, w.Name.ID(), s.calledWith(key, at, c)) // else the turn passes after a time
 	}
 }
 
@@ -334,9 +310,7 @@ func (s *Store) listen(beat string) (stop func()) {
 		var ctx context.Context
 		ctx, l.end = context.WithCancel(s.done)
 		s.beatWatches[beat] = l
-		if !s.closed {
-			s.work.Go(func() { s.hear(ctx, beat) })
-		}
+		s.work.Go(func() { s.hear(ctx, beat) })
 	}
 	l.users++
 	return func() {

@@ -22,14 +22,14 @@ func (v *view) again(l *leaves) []Op {
 
 // leaving is the transaction that gives a place up while others have places: it calls the next lockers, and takes them
 // out of the line. The first one has the place, if that is of a permit.
-func (v *view) leaving(l *leaves, n keystate.Notices) (txn Txn, called int) {
+func (v *view) leaving(l *leaves, n keystate.Notices) (txn Txn, lockers int) {
 	list := v.line.since(v.gone)
 	txn.Then = v.again(l)
-	to := map[string]call{}
-	for name := range n.Signal.Next.All() {
-		i := find(list, name.ID())
-		if called++; called > n.Signal.Now || called > 1 && !l.freed && l.ask.Kind == driver.Permit || name.ID() == v.own {
-			called--
+	to := called{}
+	for _, turn := range n.Calls {
+		i := find(list, turn.To)
+		if lockers++; lockers > 1 && !l.freed && l.ask.Kind == driver.Permit || turn.To == v.own {
+			lockers--
 			break
 		}
 		if i < 0 || list[i].Process == "" {
@@ -37,7 +37,6 @@ func (v *view) leaving(l *leaves, n keystate.Notices) (txn Txn, called int) {
 		}
 		w := list[i]
 		c := to[w.Process]
-		c.To, c.Next, c.Now = append(c.To, w.Name), n.Signal.Next, n.Signal.Now
 		c.Lock, c.At, c.Version = v.at.lock.Value, v.at.lock.Revision.Number, v.at.lock.Revision.Version
 		c.Age = v.now.Sub(v.base).Milliseconds()
 		c.InOne = v.at.all.Number
@@ -46,17 +45,15 @@ func (v *view) leaving(l *leaves, n keystate.Notices) (txn Txn, called int) {
 			at := v.names.entry(v.key, w)
 			txn.If, txn.Then, c.Out = append(txn.If, at), append(txn.Then, Op{Name: at.Name, Delete: true}), true
 		}
-		if l.ask.Kind == driver.Permit && !l.freed && called == 1 {
+		if l.ask.Kind == driver.Permit && !l.freed && lockers == 1 {
 			kept := held{For: w.Name, Process: v.process, Lease: keptFor(w.Name), place: l.as.place}
 			txn.Then = append(txn.Then, Op{Name: l.as.place, Value: kept.text()})
 			c.Place, c.PlaceVersion = strings.TrimPrefix(l.as.place, v.names.place(v.key, "")), l.as.at.next()
 		}
-		to[w.Process] = c
+		to.add(w.Process, w.Name, turn.Call, c)
 	}
-	for process, c := range to {
-		txn.Then = append(txn.Then, v.calling(process, c))
-	}
-	return txn, called
+	txn.Then = append(txn.Then, to.ops(v.names, v.key)...)
+	return txn, lockers
 }
 
 // keptFor is for how many milliseconds a place is kept for a locker.

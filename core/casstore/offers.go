@@ -13,21 +13,9 @@ import (
 // process to the next. The first renewal makes the locker a holder, so a section that ends before it costs
 // no other transaction.
 
-// offersAfter is for how long a locker that was seen in line gets offers. Later it could not take one: it
-// has to have asked in the last half of an offer's time. And a locker that has died costs the others no
-// more than one offer, however many have died with it.
-const offersAfter = driver.OfferLasts / 2
-
 // ahead is how many lockers an offer names that wait after its own. The process that takes it calls these,
 // one after the other, without a look at the line.
 const ahead = 32
-
-// reaches notes whether calls reach this process.
-func (s *Store) reaches(now bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.reached = now
-}
 
 // nextToken is the token of an offer in a transaction that compares the revisions of the lock and of the tick of its
 // places: above all tokens of earlier grants, and below all tokens of later grants.
@@ -38,7 +26,7 @@ func nextToken(at found) int64 {
 // offered takes a call with an offer, before the locker is called. It reports false if the locker is not called: it
 // is there no more, and the offer is the next one's.
 func (s *Store) offered(key string, at Entry, c call) bool {
-	id := c.To[0].ID()
+	id := c.To[0].Name.ID()
 	owner := fmt.Sprintf("%s:%d", id, c.Offer)
 	found := s.calledWith(key, at, c)
 	if _, err := s.open(key, found, s.now()); err != nil {
@@ -46,17 +34,13 @@ func (s *Store) offered(key string, at Entry, c call) bool {
 		return false
 	}
 	s.mayHold(key, owner, c.Offer, found)
-	s.mu.Lock()
-	hear := s.callers[id]
-	s.mu.Unlock()
-	if hear == nil {
+	if !s.lockers.Call(id, driver.Call{What: driver.Offered, Key: key, Token: c.Offer, Others: c.To[0].Others, Room: tokens - 1}) {
 		s.background(func() {
 			_, _ = s.release(driver.ReleaseRequest{Key: key, Owner: owner}, true) // else it ends after a time
 		})
 		return false
 	}
-	hear(driver.Call{What: driver.Offered, Key: key, Token: c.Offer, Others: c.Contended, Room: tokens - 1})
-	s.lists(key, c.To[0], false)
+	s.lists(key, c.To[0].Name, false)
 	return true
 }
 

@@ -14,6 +14,7 @@ import (
 
 	"github.com/interlock-go/interlock/core/driver"
 	"github.com/interlock-go/interlock/core/internal/clock"
+	"github.com/interlock-go/interlock/core/internal/host"
 	"github.com/interlock-go/interlock/core/internal/logs"
 )
 
@@ -63,8 +64,6 @@ type Store struct {
 	server  Server
 	names   layout
 	timeout time.Duration
-	log     *logs.Log
-	failing sync.Map     // what fails in the background -> *logs.Throttle
 	trip    atomic.Int64 // how long answers take, in ns; zero before the first
 	trips   clock.Trips  // and how long at the least
 
@@ -72,13 +71,12 @@ type Store struct {
 	host    string           // for a human being who reads a beat
 	now     func() time.Time // tests have clocks that run apart
 
-	done context.Context // ends with Close
-	end  context.CancelFunc
-	work sync.WaitGroup
+	work    *host.Work
+	done    context.Context // ends with Close
+	sweeps  sync.Once
+	lockers host.Lockers
 
 	mu     sync.Mutex
-	closed bool
-	swept  bool                        // the sweep runs
 	holds  map[string]*hold            // by owner
 	beaten map[time.Duration]time.Time // the last beat written for locks of a lease
 	spent  map[time.Duration]bool      // beats that are to be deleted
@@ -90,16 +88,14 @@ type Store struct {
 
 // waiting has the keys that callers of this process wait for, and the watches that call it.
 type waiting struct {
-	answers     bool                         // the watch of calls runs
-	queues      map[string]*queue            // by key
-	beatWatches map[string]*listening        // by name
-	callers     map[string]func(driver.Call) // by the id of the locker
-	reached     bool                         // by calls: the watch has begun
-	calls       map[string]heard             // the entries of calls that were heard, by name
-	clearing    bool                         // they are to be deleted
-	leavers     map[string]*leaver           // by the name of the entry
-	leaving     bool                         // they are to leave
-	cleaning    map[string]bool              // keys with places that have all gone, perhaps
+	answers     bool                  // the watch of calls runs
+	queues      map[string]*queue     // by key
+	beatWatches map[string]*listening // by name
+	calls       map[string]heard      // the entries of calls that were heard, by name
+	clearing    bool                  // they are to be deleted
+	leavers     map[string]*leaver    // by the name of the entry
+	leaving     bool                  // they are to leave
+	cleaning    map[string]bool       // keys with places that have all gone, perhaps
 }
 
 var (
@@ -126,15 +122,15 @@ func New(server Server, opts ...Option) (*Store, error) {
 	}
 	var id [12]byte
 	rand.Read(id[:]) // never fails (crypto/rand, Go 1.24)
-	host, _ := os.Hostname()
+	machine, _ := os.Hostname()
 	s := &Store{
-		server: server, names: layout{set.prefix}, timeout: set.timeout, log: set.log,
-		process: hex.EncodeToString(id[:]), host: fmt.Sprintf("%s/%d", host, os.Getpid()), now: time.Now,
+		server: server, names: layout{set.prefix}, timeout: set.timeout, work: host.Begin(set.log),
+		process: hex.EncodeToString(id[:]), host: fmt.Sprintf("%s/%d", machine, os.Getpid()), now: time.Now,
 		holds: map[string]*hold{}, beaten: map[time.Duration]time.Time{}, spent: map[time.Duration]bool{}, passes: map[string]*lane{},
-		waiting: waiting{queues: map[string]*queue{}, beatWatches: map[string]*listening{}, callers: map[string]func(driver.Call){}, calls: map[string]heard{}, leavers: map[string]*leaver{}},
+		waiting: waiting{queues: map[string]*queue{}, beatWatches: map[string]*listening{}, calls: map[string]heard{}, leavers: map[string]*leaver{}},
 		seen:    sightings{locks: map[string]*sighting{}, beats: map[string]*sighting{}, pruneAt: pruneAt},
 	}
-	s.done, s.end = context.WithCancel(context.Background())
+	s.done = s.work.Life()
 	return s, nil
 }
 
@@ -156,13 +152,12 @@ func (s *Store) Prefix() string { return s.names.prefix }
 // requests get an error that matches [driver.ErrUnavailable]. It does not close the server. A
 // second call returns nil, too.
 func (s *Store) Close() error {
+	s.work.End()
 	s.mu.Lock()
-	s.closed = true
 	for _, h := range s.holds {
 		h.timer.Stop()
 	}
 	s.mu.Unlock()
-	s.end()
 	s.work.Wait()
 	var last sync.WaitGroup
 	last.Go(func() { s.forgetCalls(context.Background(), 0) })
@@ -182,17 +177,8 @@ func (s *Store) idle() bool {
 
 // background runs f, and has Close wait for it. It reports false if the store is closed.
 func (s *Store) background(f func()) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.closed {
-		return false
-	}
-	s.work.Go(f)
-	if !s.swept {
-		s.swept = true
-		s.work.Go(s.sweep)
-	}
-	return true
+	s.sweeps.Do(func() { s.work.Go(s.sweep) })
+	return s.work.Go(f)
 }
 
 // An error of package driver is joined with a second, separate error. It is the last, since
@@ -205,9 +191,4 @@ var (
 
 // Warn logs what fails in the background, at most once a minute for each text: of the store,
 // and of its adapter. It logs nothing after [Store.Close].
-func (s *Store) Warn(what string, err error) {
-	throttle, _ := s.failing.LoadOrStore(what, new(logs.Throttle))
-	if n := throttle.(*logs.Throttle).Count(time.Now()); n > 0 && s.done.Err() == nil {
-		s.log.Warn("interlock: "+what, "failures", n, "error", err)
-	}
-}
+func (s *Store) Warn(what string, err error) { s.work.Failed(what, err) }

@@ -208,18 +208,16 @@ func (s *Store) guarded(v *view, turn int) {
 	over := turn >= min(len(line), driver.KeptFor) || !v.rec.Reserved(s.now())
 	turn = min(turn, len(line))
 	txn := Txn{If: []Condition{{s.names.lock(v.key), v.at.lock.Revision}}, Else: read}
-	to := map[string]call{}
+	to, next := called{}, names(line[turn:])
 	for i, w := range line {
-		if c := to[w.Process]; w.Process != "" && (over || i == turn) {
-			c.To, c.Next = append(c.To, w.Name), names(line[turn:])
-			c.Lock, c.At, c.Age = at.lock.Value, at.lock.Revision.Number, s.now().Sub(v.base).Milliseconds()
-			c.Version = at.lock.Revision.Version
-			to[w.Process] = c
+		if over || i == turn {
+			c, _ := next.Call(w.Name.ID(), 0)
+			to.add(w.Process, w.Name, c, call{
+				Lock: at.lock.Value, At: at.lock.Revision.Number, Version: at.lock.Revision.Version, Age: s.now().Sub(v.base).Milliseconds(),
+			})
 		}
 	}
-	for process, c := range to {
-		txn.Then = append(txn.Then, v.calling(process, c))
-	}
+	txn.Then = to.ops(s.names, v.key)
 	answer, received, _, err := t.send(txn)
 	switch {
 	case err != nil:

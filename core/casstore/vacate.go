@@ -209,17 +209,11 @@ func (l *leaves) lapse(v *view) (again bool, err error) {
 		l.at, again, err = l.tries.list(l.ask.Key, v.at)
 		return again, err
 	}
-	to := map[string]call{}
-	for i, w := range v.line.since(v.gone) {
-		if c := to[w.Process]; i < driver.KeptFor && w.Process != "" {
-			c.To = append(c.To, w.Name)
-			to[w.Process] = c
-		}
+	to := called{}
+	for _, w := range v.line.since(v.gone)[:min(len(v.line.since(v.gone)), driver.KeptFor)] {
+		to.add(w.Process, w.Name, driver.Call{}, call{})
 	}
-	var txn Txn
-	for process, c := range to {
-		txn.Then = append(txn.Then, v.calling(process, c))
-	}
+	txn := Txn{Then: to.ops(v.names, v.key)}
 	if len(txn.Then) > 0 {
 		_, _, again, err = l.send(txn)
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/interlock-go/interlock/core/driver"
 	"github.com/interlock-go/interlock/core/driver/keystate"
+	"github.com/interlock-go/interlock/core/internal/host"
 )
 
 // view is a key as this store sees it: the record of the rules, with instants of the store's clock.
@@ -73,7 +74,7 @@ func (s *Store) open(key string, at found, received time.Time) (*view, error) {
 		v.base, since, waits = s.sawLock(key, at, v.holds, v.line.since(v.gone), received)
 	}
 	for i, w := range v.line.All {
-		if seen, ok := waits[w.Number]; ok && v.now.Sub(seen) > offersAfter {
+		if seen, ok := waits[w.Number]; ok && v.now.Sub(seen) > host.OffersAfter {
 			v.line.All[i].Name = w.Name.LeavingOffers()
 		}
 	}
@@ -179,17 +180,17 @@ func (v *view) write(n keystate.Notices, comes held, lineAlone bool) (txn Txn) {
 	if v.place { // its token is a revision, and the lock stays as it is
 		v.rec.SetLast(v.token)
 	}
-	o := v.reorder()
+	o, calls := v.reorder(), n.Freed && len(n.Calls) > 0
 	unchanged := o.gone == v.gone && slices.Equal(holds, was) && next == v.spread && v.text(v.base) == v.was
 	ended := !unchanged && len(holds) == 0 && v.rec.Idle(v.now) && !next.Places
 	// Where no locker is called, or the releasing locker alone, no other may have come. A grant must pass no locker that
 	// goes before it. And a line is written anew only as it is.
 	others := slices.ContainsFunc(o.all, func(w listed) bool { return w.Name.ID() != v.own })
-	alone := ended || o.whole || !unchanged && v.rec.Free() && (!others || !v.rec.Reserved(v.now)) || n.Freed && !n.Announced ||
+	alone := ended || o.whole || !unchanged && v.rec.Free() && (!others || !v.rec.Reserved(v.now)) || n.Freed && !calls ||
 		comes.Owner != "" && v.ordered && v.numberOf(v.own) > v.at.upTo
 	closes := v.Places && !next.Places
 	v.unsure = (alone || v.first && len(o.ops) > 0) && !v.at.full || o.gone > v.gone && !v.knows(o.gone) ||
-		n.Announced && !v.knows(v.firstNumber()) || comes.Owner != "" && v.writers && !v.at.full
+		calls && !v.knows(v.firstNumber()) || comes.Owner != "" && v.writers && !v.at.full
 	switch {
 	case unchanged && len(o.ops) == 0 && comes.place == "":
 		txn.If = nil
@@ -209,7 +210,7 @@ func (v *view) write(n keystate.Notices, comes held, lineAlone bool) (txn Txn) {
 		txn.If = append(txn.If, Condition{v.names.inOne(v.key), v.at.all})
 	}
 	for i, w := range o.all {
-		if i < driver.KeptFor && n.Announced && !o.whole && w.Name.Place() && w.apart && w.At != 0 && w.Name.ID() != v.own {
+		if i < driver.KeptFor && calls && !o.whole && w.Name.Place() && w.apart && w.At != 0 && w.Name.ID() != v.own {
 			// It may have taken a place, and left the line.
 			txn.If, v.theirs = append(txn.If, v.names.entry(v.key, w)), true
 		}
@@ -235,7 +236,7 @@ func (v *view) write(n keystate.Notices, comes held, lineAlone bool) (txn Txn) {
 	if o.comes {
 		txn.Then = append(txn.Then, Op{Name: tick, Value: v.process})
 	}
-	if first := (Op{}); len(txn.Then) > 0 || len(n.Wanted) > 0 || n.Displaced != "" {
+	if first := (Op{}); len(txn.Then) > 0 || len(n.Calls) > 0 {
 		if !unchanged {
 			first = txn.Then[0]
 		}
@@ -288,18 +289,13 @@ func (v *view) passedOver() (ops []Op) {
 	for w := range v.rec.Waiting().All() {
 		stay[w.ID()] = true
 	}
-	to := map[string]call{}
+	to := called{}
 	for _, w := range v.line.since(v.gone) {
-		if !stay[w.Name.ID()] && w.Process != "" {
-			c := to[w.Process]
-			c.To = append(c.To, w.Name)
-			to[w.Process] = c
+		if !stay[w.Name.ID()] {
+			to.add(w.Process, w.Name, driver.Call{}, call{})
 		}
 	}
-	for process, c := range to {
-		ops = append(ops, v.calling(process, c))
-	}
-	return ops
+	return to.ops(v.names, v.key)
 }
 
 // value is the value of the lock as it is now.
@@ -311,58 +307,61 @@ func (v *view) value(holds []held, gone int64, next spread) string {
 	return string(text)
 }
 
-// calls are the operations that call the lockers that have their turns, each in its process, and give
-// hints to others.
+// calls are the operations that call lockers, each in its process. first is the operation on the lock, if there is one.
 func (v *view) calls(n keystate.Notices, now order, first Op) (ops []Op) {
-	of := map[string]string{}
+	of := map[string]listed{}
 	for _, w := range slices.Concat(v.line.All, now.all) {
-		of[w.Name.ID()] = w.Process
+		of[w.Name.ID()] = w
 	}
-	hints := map[string][]string{}
-	for _, owner := range n.Wanted {
-		if h, ok := v.hold(owner); ok {
-			hints[h.Process] = append(hints[h.Process], owner)
+	hints, to := map[string][]string{}, called{}
+	for _, turn := range v.turns(n) {
+		w, known := of[turn.To]
+		if owner, hint := turn.Hint(); hint {
+			process := w.Process
+			if turn.What == driver.Wanted {
+				h, _ := v.hold(owner)
+				process = h.Process
+			}
+			if process != "" {
+				hints[process] = append(hints[process], owner)
+			}
+			continue
 		}
-	}
-	if process := of[n.Displaced]; process != "" {
-		hints[process] = append(hints[process], driver.Attentive(n.Displaced+":0"))
+		if !known { // the releasing locker
+			w = listed{Name: driver.Waiter(turn.To), Process: v.process}
+		}
+		c := call{InOne: v.at.all.Number, Line: v.part(now)}
+		if first.Name == v.names.lock(v.key) {
+			c.Lock, c.Version = first.Value, v.at.lock.Revision.next() // empty for a lock that is deleted
+		}
+		if now.whole {
+			c.InOne = thisCall
+		}
+		if turn.What == driver.Offered {
+			c.Offer = turn.Token
+		}
+		to.add(w.Process, w.Name, turn.Call, c)
 	}
 	for process, owners := range hints {
 		ops = append(ops, Op{Name: v.names.call(process, v.key) + hintPart, Value: strings.Join(owners, ","), Brief: true})
 	}
-	if !n.Announced || n.Signal.Next == "" {
-		return ops
+	return append(ops, to.ops(v.names, v.key)...)
+}
+
+// turns are the calls to make now. While the lock is kept, this process calls the lockers one after the other (guard), but
+// neighbours that want places together.
+func (v *view) turns(n keystate.Notices) []keystate.Call {
+	if !n.Freed || !v.rec.Reserved(v.now) || len(n.Calls) == 0 {
+		return n.Calls
 	}
-	to, together := map[string]call{}, true // neighbours that want places go together
-	i := -1
-	for name := range n.Signal.Next.All() {
-		i++
-		together = together && name.Place()
-		if n.Signal.Now > 0 && i >= n.Signal.Now || n.Signal.Now == 0 && v.rec.Reserved(v.now) && i > 0 && !together {
+	all, next := n.Calls[:1:1], v.rec.Waiting()
+	for name := range next.All() {
+		if !name.Place() {
 			break
 		}
-		process, known := of[name.ID()]
-		if !known {
-			process = v.process // the releasing locker
-		}
-		c := to[process]
-		c.To, c.Next, c.Now = append(c.To, name), n.Signal.Next, n.Signal.Now
-		if first.Name == v.names.lock(v.key) {
-			c.Lock, c.Version = first.Value, v.at.lock.Revision.next() // empty for a lock that is deleted
-		}
-		c.InOne = v.at.all.Number
-		if now.whole {
-			c.InOne = thisCall
-		}
-		if c.Line = v.part(now); n.To == name.ID() {
-			c.Next, c.Offer, c.Contended = names(c.Line), n.Offer.Token, n.Offer.Contended
-		}
-		to[process] = c
-	}
-	for process, c := range to {
-		if process != "" {
-			ops = append(ops, v.calling(process, c))
+		if c, called := next.Call(name.ID(), 0); called && name.ID() != all[0].To {
+			all = append(all, keystate.Call{To: name.ID(), Call: c})
 		}
 	}
-	return ops
+	return all
 }

@@ -114,7 +114,7 @@ func (s *Store) changed(key string, by func(*keystate.Record, time.Time) keystat
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := s.now()
-	for _, c := range by(s.lock(key, now), now).Calls() {
+	for _, c := range by(s.lock(key, now), now).Calls {
 		if hear := s.callers[c.To]; hear != nil {
 			c.Key = key
 			tell = append(tell, func() { hear(c.Call) })

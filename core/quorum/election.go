@@ -168,12 +168,6 @@ func (s *Store) Acquire(ctx context.Context, ask driver.AcquireRequest) (driver.
 	}
 }
 
-// asked notes whether a locker waits. It stays so for a time after its caller has left.
-func (s *Store) asked(ask *driver.AcquireRequest, rep driver.Reply, err error) (driver.Reply, error) {
-	s.waits.Asked(ask, rep, err, true)
-	return rep, err
-}
-
 // Serves implements [driver.Limited]: a quorum keeps exclusive locks only, with leases of
 // at most [MaxTTL].
 func (s *Store) Serves(h driver.Hold) error {

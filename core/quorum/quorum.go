@@ -14,10 +14,10 @@ import (
 
 	"github.com/interlock-go/interlock/core/driver"
 	"github.com/interlock-go/interlock/core/internal/clock"
+	"github.com/interlock-go/interlock/core/internal/host"
 	"github.com/interlock-go/interlock/core/internal/logs"
 	"github.com/interlock-go/interlock/core/internal/rediswire"
 	"github.com/interlock-go/interlock/core/internal/timers"
-	"github.com/interlock-go/interlock/core/internal/waits"
 )
 
 const (
@@ -48,7 +48,8 @@ type Store struct {
 	timeout   time.Duration // of a node; zero: by the lease
 	epoch     time.Time     // the origin for the nodes' clocks
 
-	waits    *waits.Waits // the keys that lockers of this process wait for
+	lockers  host.Lockers
+	waits    waits
 	pauses   pauses
 	ballots  ballots
 	gone     releasedOwners
@@ -148,9 +149,7 @@ func newStore(names []string, set *settings) *Store {
 		stir: make(chan struct{}, 1), shut: make(chan struct{}),
 	}
 	s.ballots.kept = set.maxTTL
-	s.waits = waits.New(func(_, key string, since time.Time, told waits.Told) (stop func()) {
-		return s.watch(key, since, func(list driver.Waiters) { told(list, 0) })
-	})
+	s.waits.keys = map[place]*waiting{}
 	s.sweeps.Clock, s.sweeps.Serve = &s.clock, s.sweep
 	s.sweeps.Go = func(run func()) { s.spawn(run) }
 	for i, name := range names {

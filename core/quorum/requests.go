@@ -9,7 +9,6 @@ import (
 
 	"github.com/interlock-go/interlock/core/driver"
 	"github.com/interlock-go/interlock/core/internal/rediswire"
-	"github.com/interlock-go/interlock/core/internal/waits"
 )
 
 // Renew implements [driver.Store]. A lease is extended when a majority of the nodes has
@@ -189,7 +188,7 @@ func (s *Store) Release(_ context.Context, ask driver.ReleaseRequest) (found dri
 		s.pauses.after(ask.Key, time.Since(sent))
 	}
 	if err == nil && ask.Waiter != "" {
-		s.waits.Waits(ask.Waiter.ID(), ask.Key, sent, sent.Add(ask.TTL+waits.Spare))
+		s.awaits(place{ask.Waiter.ID(), ask.Key}, sent, sent.Add(ask.TTL+spare))
 	}
 	return found, err
 }

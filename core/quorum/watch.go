@@ -45,11 +45,6 @@ type announcement struct {
 	count int
 }
 
-// Calls implements [driver.Store].
-func (s *Store) Calls(id string, hear func(driver.Call)) (stop func()) {
-	return s.waits.Calls(id, hear)
-}
-
 // watch listens on all nodes: wake is called when a majority has announced a release of a key, and before
 // that if only fewer have after a millisecond. An empty list says that no node is sure.
 func (s *Store) watch(key string, since time.Time, wake func(list driver.Waiters)) (stop func()) {

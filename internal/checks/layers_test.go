@@ -117,6 +117,11 @@ var layers = []layer{
 		"it wraps what the author of an adapter makes, and knows no more of the core",
 	},
 	{
+		"./core/internal/host",
+		[]string{"./core/driver", "./core/internal/logs"},
+		"it is what stores share that call lockers and work in the background, whatever their server is",
+	},
+	{
 		"./core/internal/pglock",
 		[]string{"./core/driver", "./core/driver/keystate", "./core/internal/..."},
 		"it keeps locks on PostgreSQL, by the rules: the standard library only",

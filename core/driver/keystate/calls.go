@@ -8,57 +8,43 @@ type Call struct {
 	driver.Call
 }
 
-// Signal is the list of the lockers that a lock which became free, or places of it, are for.
-type Signal struct {
-	// Next are the lockers in the order of their turns. Neighbours that want places may try together.
-	Next driver.Waiters
-	// Now, unless zero, says that the lock is not free, but that so many of its places are. Only the first
-	// lockers of the list can have them, as far as those want places.
-	Now int
-}
+// call adds a call.
+func (n *Notices) call(to string, c driver.Call) { n.Calls = append(n.Calls, Call{to, c}) }
 
-// Offer is an offer of the lock.
-type Offer struct {
-	Token     int64
-	Contended bool // other lockers wait
-}
-
-// Called returns the signal with only the lockers that are called: those for which a lock is kept ([driver.KeptFor]), and the next
-// one, which asks when those do not come; or those that may have places.
-func (s Signal) Called() Signal {
-	most := driver.KeptFor + 1
-	if s.Now > 0 {
-		most = s.Now
+// turns calls the first lockers of a list: as many as there are free places; or if that is zero, and the lock became free,
+// those for which it is kept ([driver.KeptFor]), and the next one, which asks when those do not come. A
+// locker that is offered the lock gets no other call.
+func (n *Notices) turns(list []waiting, free int) {
+	next, most := names(list), free
+	if most == 0 {
+		most = driver.KeptFor + 1
 	}
-	var all []driver.Waiter
-	for w := range s.Next.All() {
-		if all = append(all, w); len(all) == most {
-			break
+	for _, w := range list[:min(most, len(list))] {
+		if c, called := next.Call(w.ID(), free); called {
+			n.call(w.ID(), c)
 		}
 	}
-	return Signal{driver.List(all...), s.Now}
 }
 
-// Calls returns the calls that follow from a request, an offer first. The store may fail to make any of
-// them.
-func (n Notices) Calls() (all []Call) {
-	add := func(to string, c driver.Call) { all = append(all, Call{to, c}) }
-	if n.To != "" {
-		add(n.To, driver.Call{What: driver.Offered, Token: n.Offer.Token, Others: n.Offer.Contended})
+// Hint returns the text of a call that another locker waits for the lock of an owner, or that a newer caller has come: the
+// owner, which has the number zero then.
+func (c Call) Hint() (text string, ok bool) {
+	switch c.What {
+	case driver.Wanted:
+		return c.Owner, true
+	case driver.Displaced:
+		return driver.Attentive(c.To + ":0"), true
+	default:
+		return "", false
 	}
-	if n.Displaced != "" {
-		add(n.Displaced, driver.Call{What: driver.Displaced})
+}
+
+// ReadHint reads such a text.
+func ReadHint(text string) (c Call, ok bool) {
+	id, ok := driver.IsAttentive(text)
+	c = Call{id, driver.Call{What: driver.Wanted, Owner: text}}
+	if text == driver.Attentive(id+":0") {
+		c.Call = driver.Call{What: driver.Displaced}
 	}
-	for _, owner := range n.Wanted {
-		id, _ := driver.IsAttentive(owner)
-		add(id, driver.Call{What: driver.Wanted, Owner: owner})
-	}
-	if n.Announced {
-		for w := range n.Signal.Called().Next.All() {
-			if c, called := n.Signal.Next.Call(w.ID(), n.Signal.Now); called && w.ID() != n.To {
-				add(w.ID(), c)
-			}
-		}
-	}
-	return all
+	return c, ok
 }

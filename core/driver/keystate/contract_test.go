@@ -36,7 +36,7 @@ func (s *store) change(key string, by func(r *keystate.Record, now time.Time) ke
 	if s.records[key] == nil {
 		s.records[key] = &keystate.Record{}
 	}
-	for _, c := range by(s.records[key], time.Now()).Calls() {
+	for _, c := range by(s.records[key], time.Now()).Calls {
 		if hear := s.calls[c.To]; hear != nil {
 			c.Key = key
 			hear(c.Call)

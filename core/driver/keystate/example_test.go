@@ -22,7 +22,7 @@ func ExampleRecord() {
 	ask("a")
 	fmt.Println(ask("b").Holder, ask("c").Holder)
 	_, notices, err := r.Release(driver.ReleaseRequest{Owner: "a:1"}, func(string) bool { return false }, now)
-	for _, c := range notices.Calls() {
+	for _, c := range notices.Calls {
 		fmt.Println(c.To, c.In, err)
 	}
 	fmt.Println(ask("c").TTL) // until its turn

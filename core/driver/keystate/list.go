@@ -106,15 +106,15 @@ func (r *Record) news(w driver.Waiter) bool {
 	return id != "" && (len(r.waiting) == 0 || r.find(id) >= 0)
 }
 
-// wanted returns the attentive holders.
-func (r *Record) wanted() (owners []string) {
-	if _, attentive := driver.IsAttentive(r.owner); attentive {
-		owners = append(owners, r.owner)
-	}
-	for _, p := range r.places {
-		if _, attentive := driver.IsAttentive(p.owner); attentive {
-			owners = append(owners, p.owner)
+// want calls the attentive holders.
+func (r *Record) want(n *Notices) {
+	wanted := func(owner string) {
+		if id, attentive := driver.IsAttentive(owner); attentive {
+			n.call(id, driver.Call{What: driver.Wanted, Owner: owner})
 		}
 	}
-	return owners
+	wanted(r.owner)
+	for _, p := range r.places {
+		wanted(p.owner)
+	}
 }

@@ -33,7 +33,8 @@ func (r *Record) Move(req driver.AcquireRequest, now time.Time) (rep driver.Repl
 		// The lockers that wait would ask only when the lease of From had ended.
 		list := slices.Clone(r.waiting)
 		list[0].Waiter = list[0].LeavingOffers() // nothing is offered to it
-		n.Freed, n.Announced, n.Signal = true, true, Signal{Next: names(list)}
+		n.Freed = true
+		n.turns(list, 0)
 	}
 	r.owner, r.expires, r.token = req.Owner, now.Add(req.TTL), max(r.token, req.Above)
 	r.mint(now, 1)

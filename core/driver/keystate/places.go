@@ -89,8 +89,8 @@ func (r *Record) leave(req driver.ReleaseRequest, now time.Time) (n Notices, err
 		r.free(&n, now)
 		return n, nil
 	}
-	n.Freed, n.Signal = true, r.invite(req.AtMost-len(r.places), now)
-	n.Announced = n.Signal.Now > 0
+	n.Freed = true
+	r.invite(&n, req.AtMost-len(r.places), now)
 	return n, nil
 }
 
@@ -98,7 +98,7 @@ func (r *Record) leave(req driver.ReleaseRequest, now time.Time) (n Notices, err
 // stands, a locker that was called before and has not come counts as gone. So does a
 // locker that wanted the lock, once its barrier has ended. Both lose their places in the
 // list.
-func (r *Record) invite(free int, now time.Time) Signal {
+func (r *Record) invite(notices *Notices, free int, now time.Time) {
 	stands, over := now.Before(r.barrier), !r.barrier.IsZero() && !now.Before(r.barrier)
 	var stays, called []waiting
 	n, rest := 0, r.waiting
@@ -122,15 +122,13 @@ func (r *Record) invite(free int, now time.Time) Signal {
 			stays = append(stays, w)
 		}
 	}
-	signal := Signal{Now: len(called)}
-	if signal.Now > 0 {
-		signal.Next = names(append(called, rest...))
+	if len(called) > 0 {
+		notices.turns(slices.Concat(called, rest), len(called))
 	}
 	r.waiting = append(stays, rest...)
 	if over {
 		r.barrier = time.Time{}
 	}
-	return signal
 }
 
 // ahead reports whether a locker is in the list, and no other locker that wants the lock

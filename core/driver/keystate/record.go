@@ -44,22 +44,12 @@ type Record struct {
 	unknown  map[string]json.RawMessage // the fields of the text that this version does not know
 }
 
-// Notices is what a store has to tell after a request. The store may fail to tell any of it.
+// Notices is what follows from a request.
 type Notices struct {
-	// Freed says that the lock, or a place, became free.
+	// Freed says that the lock, or a place, became free. The calls then are an offer, if there is one, and turns, in their order.
 	Freed bool
-	// Announced says that the lockers of the Signal are called.
-	Announced bool
-	Signal    Signal
-	// To is the id of the locker that is offered the lock ([driver.Offered]); empty for none. The
-	// offer goes before the signal.
-	To    string
-	Offer Offer
-	// Wanted names the attentive owners that learn that a locker waits ([driver.Turns]).
-	Wanted []string
-	// Displaced is the id of the locker before which the newest caller goes ([driver.Turns]);
-	// empty for none.
-	Displaced string
+	// Calls are the calls to lockers. The store may fail to make any of them.
+	Calls []Call
 	// Noted is for how long the store has to note that the former owner of the request has handed the lock
 	// on ([Record.Move]); zero for none.
 	Noted time.Duration
@@ -161,11 +151,11 @@ func (r *Record) try(
 		return driver.Reply{Out: true}, n
 	}
 	news := req.Owner != "" && (r.news(req.Waiter) || comes) // else the locker that asks has the lock itself
-	if comes {
-		n.Displaced = r.displaced(req.Waiter.ID())
+	if first := r.displaced(req.Waiter.ID()); comes && first != "" {
+		n.call(first, driver.Call{What: driver.Displaced})
 	}
 	if rep = ask(r, req, now); !rep.Granted && news {
-		n.Wanted = r.wanted()
+		r.want(&n)
 	}
 	return rep, n
 }
@@ -284,6 +274,7 @@ func (r *Record) Decline(id string, now time.Time) (n Notices) {
 func (r *Record) Lose(now time.Time) (n Notices) {
 	r.At(now)
 	r.reserved = reservation{}
+	r.offersNothing()
 	r.free(&n, now)
 	return n
 }
@@ -298,8 +289,8 @@ func (r *Record) Seize(owner string, ttl time.Duration, now time.Time) {
 // free ends all holds. The list stays if the lock is reserved.
 func (r *Record) free(n *Notices, now time.Time) {
 	r.uncall()
-	n.Freed, n.Signal = true, Signal{Next: names(r.waiting)}
-	n.Announced = n.Signal.Next != ""
+	n.Freed = true
+	n.turns(r.waiting, 0)
 	r.owner, r.places, r.barrier, r.expires = "", nil, time.Time{}, now
 	if !r.reserved.stands(now) {
 		r.waiting = nil

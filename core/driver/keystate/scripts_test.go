@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -177,7 +178,9 @@ func (c asked) by(r *candidate, now time.Time) (o effect, ttl time.Duration, roo
 			Owner: c.owner, Kind: c.kind(), AtMost: int(c.atMost), Token: c.token, Waiter: driver.Waiter(c.id),
 		}, func(string) bool { return true }, now)
 		if found.Others > 0 {
-			o.waiting = string(n.Signal.Called().Next)
+			for _, c := range n.Calls {
+				o.waiting += c.To + " "
+			}
 		}
 	}
 	switch {
@@ -191,24 +194,41 @@ func (c asked) by(r *candidate, now time.Time) (o effect, ttl time.Duration, roo
 	case !c.tries() && c.script != "move":
 		o.code = 1
 	}
-	if n.Announced {
-		o.message = string(n.Signal.Called().Next)
-		if n.Signal.Now > 0 {
-			o.message = fmt.Sprintf("*%d,%s", n.Signal.Now, o.message)
-		}
-		if n.To != "" && !strings.Contains(o.message, ",") {
-			o.message = "" // the only locker is offered the lock, and not called as well
-		}
-	}
-	if n.To != "" {
-		o.offer = fmt.Sprint(n.To, "=", n.Offer.Token)
-		if n.Offer.Contended {
-			o.offer += "+"
+	for _, c := range n.Calls {
+		switch c.What {
+		case driver.Turn:
+			o.message += turn(c.To, c.In)
+		case driver.Offered:
+			if o.offer = fmt.Sprint(c.To, "=", c.Token); c.Others {
+				o.offer += "+"
+			}
 		}
 	}
 	o.q = string(r.Waiting())
 	o.holder = sorted(o.holder)
 	return o, ttl, room
+}
+
+// turn is the text of a call in an effect.
+func turn(id string, in time.Duration) string { return fmt.Sprintf("%s in %v, ", id, in) }
+
+// turns returns what the lockers make of a message: of a list with its head, or else the message.
+func turns(message string) (calls string) {
+	free, text := 0, message
+	if number, rest, _ := strings.Cut(message, ","); strings.HasPrefix(number, "*") {
+		free, _ = strconv.Atoi(number[1:])
+		text = rest
+	}
+	if strings.Contains(text, " ") {
+		return message // the lockers have got other lists
+	}
+	all := driver.Waiters(text)
+	for w := range all.All() {
+		if c, called := all.Call(w.ID(), free); called {
+			calls += turn(w.ID(), c.In)
+		}
+	}
+	return calls
 }
 
 // list returns the entries of a list.
@@ -224,7 +244,7 @@ func sorted(names string) string {
 
 // found reads the reply of a script.
 func (c asked) found(reply any, s seen) (o effect, ms, room int64, err error) {
-	o.message, o.q, o.offer = s.message, s.q, s.offer
+	o.message, o.q, o.offer = turns(s.message), s.q, s.offer
 	parts, _ := reply.([]any)
 	n := numbers(parts)
 	holder := ""
@@ -259,7 +279,10 @@ func (c asked) found(reply any, s seen) (o effect, ms, room int64, err error) {
 	case !try && isNumber && single >= -1 && single <= 2:
 		o.code = single
 	case c.script == "release" && len(parts) == 2:
-		o.code, o.waiting = 1, holder
+		o.code = 1
+		for w := range driver.Waiters(holder).All() {
+			o.waiting += w.ID() + " "
+		}
 	default:
 		err = fmt.Errorf("%s: answer %v", c.script, reply)
 	}

@@ -37,8 +37,8 @@ func (v reservation) offers(owner string, now time.Time) bool {
 // reserve keeps a lock that became free for the next lockers, one after the other.
 // Lockers without a patience ask whenever they can.
 func (r *Record) reserve(v reservation, now time.Time) {
-	if r.reserved = v; v.offer == "" && len(r.waiting) > 0 {
-		r.waiting[0].Waiter = r.waiting[0].LeavingOffers()
+	if r.reserved = v; v.offer == "" {
+		r.offersNothing()
 	}
 	r.reserved.since = now
 	for i, w := range r.waiting {
@@ -46,6 +46,13 @@ func (r *Record) reserve(v reservation, now time.Time) {
 			break
 		}
 		r.reserved.lasts += r.takes(i)
+	}
+}
+
+// offersNothing notes that the first locker of the list is offered nothing.
+func (r *Record) offersNothing() {
+	if len(r.waiting) > 0 {
+		r.waiting[0].Waiter = r.waiting[0].LeavingOffers()
 	}
 }
 
@@ -119,6 +126,6 @@ func (r *Record) offer(n *Notices, reaches func(id string) bool, now time.Time) 
 	case r.behind(now):
 		return v // an offer does not say that few hand-offs may follow
 	}
-	n.To, n.Offer = id, Offer{Token: token, Contended: len(r.waiting) > 1}
+	n.call(id, driver.Call{What: driver.Offered, Token: token, Others: len(r.waiting) > 1})
 	return reservation{offer: fmt.Sprintf("%s:%d", id, token), token: token}
 }

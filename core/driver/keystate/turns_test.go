@@ -18,14 +18,14 @@ func TestALockerTakesItsOfferBehindANewestCallerWithoutAPatience(t *testing.T) {
 	b := driver.NewWaiter("b", driver.Exclusive, time.Second).TakingOffers()
 	r.Acquire(driver.AcquireRequest{Owner: "b:1", TTL: time.Minute, Waiter: b, Left: time.Minute}, now)
 	_, n, err := r.Release(driver.ReleaseRequest{Owner: "a:1"}, func(string) bool { return true }, now)
-	if err != nil || n.To != "b" {
-		t.Fatalf("the lock is offered to %q (%v); want the locker b, which waits and takes offers", n.To, err)
+	if err != nil || len(n.Calls) != 1 || n.Calls[0].To != "b" || n.Calls[0].What != driver.Offered {
+		t.Fatalf("the release calls %+v (%v); want an offer to the locker b, which waits and takes offers", n.Calls, err)
 	}
 	newest := driver.AcquireRequest{Owner: "c:1", TTL: time.Minute, Waiter: "c", Left: time.Minute, Line: driver.Newest}
 	if rep, _ := r.Acquire(newest, now); rep.Granted || r.Waiting() != "c,"+driver.List(b) {
 		t.Fatalf("a newest caller beside the offer gets %+v, and the list is %q; want a refusal, and c before b", rep, r.Waiting())
 	}
-	rep, _ := r.Acquire(driver.AcquireRequest{Owner: "b:2", TTL: time.Minute, Waiter: b, Offer: n.Offer.Token}, now)
+	rep, _ := r.Acquire(driver.AcquireRequest{Owner: "b:2", TTL: time.Minute, Waiter: b, Offer: n.Calls[0].Token}, now)
 	if !rep.Granted || r.Waiting() != "c" {
 		t.Errorf("the locker with the offer gets %+v, and the list is %q; want the lock, and c alone in the list", rep, r.Waiting())
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/interlock-go/interlock/core/driver"
 	"github.com/interlock-go/interlock/core/driver/keystate"
 	"github.com/interlock-go/interlock/core/internal/clock"
+	"github.com/interlock-go/interlock/core/internal/host"
 )
 
 // The rules of package keystate carry all requests out. A worker asks them what becomes of the row that it saw
@@ -69,7 +70,7 @@ type change struct {
 	ends   time.Time
 	writes bool
 	lasts  bool // the write waits for the disk
-	heard  keystate.Notices
+	calls  []keystate.Call
 	notes  []note
 }
 
@@ -121,16 +122,12 @@ func (c *change) found(s *Store) {
 // keepRecord is how long a record is kept after the last lease in it, at least, if it says more than its last token.
 const keepRecord = time.Minute
 
-// offersAfter is for how long a locker that was seen in a list gets offers. Later it could not take one without a
-// request, and a dead locker costs the others no more than one offer.
-const offersAfter = driver.OfferLasts / 2
-
 // noRow is the text of a record that says nothing.
 const noRow = `{"v":1}`
 
 // decide has the rules decide.
 func (c *change) decide(at moment) {
-	c.next, c.writes, c.lasts, c.heard, c.notes = row{}, false, false, keystate.Notices{}, nil
+	c.next, c.writes, c.lasts, c.calls, c.notes = row{}, false, false, nil, nil
 	rec, err := c.base.read()
 	if err != nil {
 		for _, r := range c.asks {
@@ -140,54 +137,46 @@ func (c *change) decide(at moment) {
 	}
 	here := time.Now()
 	since := c.base.listed(rec.Waiting(), here)
-	at.stale = func(id string) bool { return here.Sub(since[id]) > offersAfter }
+	at.stale = func(id string) bool { return here.Sub(since[id]) > host.OffersAfter }
 	c.at = at
 	for _, r := range c.asks {
 		v := new(ruling)
 		n := r.rule(rec, at, v)
-		if n.Announced {
+		if n.Freed && len(n.Calls) > 0 {
 			rec.Delay(at.calls)
 		}
 		r.answer = v
-		c.lasts = c.lasts || v.lasts || n.To != ""
+		c.lasts = c.lasts || v.lasts
 		c.note(r, n, at.now)
-		c.notice(n)
+		c.add(n.Calls)
 	}
 	text, _ := rec.AppendText(nil) // the texts of requests are checked: it has no error
 	c.writes = c.lasts || string(text) != cmp.Or(c.base.text, noRow)
 	c.list = rec.Waiting()
-	c.next = row{text: string(text), record: rec, at: at.now, called: c.base.called, names: c.base.names, since: c.base.listed(c.list, here)}
+	c.next = row{text: string(text), record: rec, at: at.now, called: c.base.called, calls: c.base.calls, since: c.base.listed(c.list, here)}
 	if c.token, c.ends = rec.Last(), rec.Until(); !rec.Idle(at.now) {
 		later := rec.Clone()
 		if later.At(c.ends); !later.Idle(c.ends) {
 			c.ends = c.ends.Add(keepRecord)
 		}
 	}
-	if c.heard.Announced {
-		c.next.called, c.next.names = 1+rand.Int64N(1<<62), signalText(c.heard.Signal.Called())
+	if turns := slices.DeleteFunc(slices.Clone(c.calls), isHint); len(turns) > 0 {
+		c.next.called, c.next.calls = 1+rand.Int64N(1<<62), callsText(turns)
 	}
 }
 
-// notice adds the notices of a request.
-func (c *change) notice(n keystate.Notices) {
-	h := &c.heard
-	h.Wanted = append(h.Wanted, n.Wanted...)
-	if n.Displaced != "" {
-		h.Displaced = n.Displaced
-	}
-	if n.To != "" {
-		h.To, h.Offer = n.To, n.Offer
-	}
-	switch {
-	case !n.Announced:
-	case h.Announced && h.Signal.Now > 0 && n.Signal.Now > 0:
-		h.Signal.Now += n.Signal.Now // for the lockers of the first list, which has the second
-	case !h.Announced || n.Signal.Now == 0:
-		h.Announced, h.Signal = true, n.Signal
+// isHint reports whether a call is neither a turn nor an offer.
+func isHint(c keystate.Call) bool { return c.What != driver.Turn && c.What != driver.Offered }
+
+// add adds the calls of a request. A locker has one turn, the last.
+func (c *change) add(all []keystate.Call) {
+	for _, n := range all {
+		c.lasts = c.lasts || n.What == driver.Offered
+		c.calls = append(slices.DeleteFunc(c.calls, func(o keystate.Call) bool { return !isHint(n) && !isHint(o) && o.To == n.To }), n)
 	}
 }
 
-// answer ends the requests of a change that was made, and tells others about it.
+// answer ends the requests of a change that was made, and makes its calls.
 func (c *change) answer(s *Store) {
 	now := c.base
 	if c.writes {
@@ -196,22 +185,15 @@ func (c *change) answer(s *Store) {
 	s.saw(c.key, now)
 	for _, r := range c.asks {
 		r.lag = c.lag
-		if r.answer.rep.Listed {
-			s.watches.listed(c.key, r.waiter.ID(), now.called, max(indexIn(c.list, r.waiter.ID()), 0))
+		switch rep := r.answer.rep; {
+		case r.waiter == "":
+		case rep.Granted || rep.Out:
+			s.calls.left(c.key, r.waiter.ID())
+		case rep.Listed: // the calls of this change are news to it
+			s.calls.listed(c.key, r.waiter.ID(), c.base.called, max(indexIn(c.list, r.waiter.ID()), 0))
 		}
 	}
-	if c.heard.Displaced != "" {
-		c.heard.Wanted = append(c.heard.Wanted, driver.Attentive(c.heard.Displaced+":0"))
-	}
-	for _, owner := range c.heard.Wanted {
-		s.watches.want(c.key, owner)
-	}
-	if c.heard.To != "" {
-		s.watches.offer(c.key, c.heard.To, c.heard.Offer)
-	}
-	if c.heard.Announced {
-		s.watches.call(c.key, now, c.heard.To)
-	}
+	s.calls.make(c.key, now.called, c.calls)
 }
 
 // indexIn returns where a locker stands in a list; negative if it is not there.
@@ -226,7 +208,7 @@ func indexIn(list driver.Waiters, id string) (i int) {
 }
 
 // saw notes the row of a lock.
-func (s *Store) saw(key string, r row) { s.rows.put(key, r, len(r.text)+len(r.names)+64*len(r.since)) }
+func (s *Store) saw(key string, r row) { s.rows.put(key, r, len(r.text)+len(r.calls)+64*len(r.since)) }
 
 // micros rounds a lease up to µs: a lease is never shorter than its holder thinks.
 func micros(d time.Duration) time.Duration {

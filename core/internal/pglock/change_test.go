@@ -1,12 +1,14 @@
 package pglock
 
 import (
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/interlock-go/interlock/core/driver"
 	"github.com/interlock-go/interlock/core/driver/keystate"
+	"github.com/interlock-go/interlock/core/internal/host"
 )
 
 // deciding returns the change that a request makes of a row.
@@ -34,15 +36,15 @@ func held(t *testing.T, now time.Time, waiters ...driver.Waiter) row {
 func TestOnlyALockerThatHasAskedLatelyIsOfferedTheLock(t *testing.T) {
 	now := time.UnixMicro(1_800_000_000_000_000)
 	for name, c := range map[string]struct {
-		cfg   Config
-		since time.Duration
-		to    string
-		list  driver.Waiters
+		cfg     Config
+		since   time.Duration
+		offered bool
+		list    driver.Waiters
 	}{
-		"it has just come":                {Config{Listen: quiet{}}, 0, "w", "w~A,x~B"},
-		"it has come lately":              {Config{Listen: quiet{}}, offersAfter - 100*time.Millisecond, "w", "w~A,x~B"},
-		"it came long ago":                {Config{Listen: quiet{}}, offersAfter + time.Millisecond, "", "w~a,x~B"},
-		"the store is without a Listener": {Config{}, 0, "", "w~a,x~b"},
+		"it has just come":                {Config{Listen: quiet{}}, 0, true, "w~A,x~B"},
+		"it has come lately":              {Config{Listen: quiet{}}, host.OffersAfter - 100*time.Millisecond, true, "w~A,x~B"},
+		"it came long ago":                {Config{Listen: quiet{}}, host.OffersAfter + time.Millisecond, false, "w~a,x~B"},
+		"the store is without a Listener": {Config{}, 0, false, "w~a,x~b"},
 	} {
 		s := New(nil, c.cfg)
 		base := held(t, now, "w~A", "x~B")
@@ -55,12 +57,36 @@ func TestOnlyALockerThatHasAskedLatelyIsOfferedTheLock(t *testing.T) {
 			return n
 		})
 		made.decide(moment{now: now.Add(time.Millisecond)})
-		if made.heard.To != c.to || made.heard.Signal.Next != c.list {
-			t.Errorf("%s: the lock is offered to %q, and %q are called; want %q and %q", name, made.heard.To, made.heard.Signal.Next, c.to, c.list)
+		first := map[bool]driver.News{true: driver.Offered, false: driver.Turn}[c.offered]
+		if all := made.calls; len(all) != 2 || all[0].To != "w" || all[0].What != first || all[1].To != "x" || made.list != c.list {
+			t.Errorf("%s: called are %+v, and the list is %q; want that w is offered the lock: %v, and x has its turn, and %q", name, all, made.list, c.offered, c.list)
 		}
-		if made.lasts != (c.to != "") {
+		if made.lasts != c.offered {
 			t.Errorf("%s: that the release waits for the disk is %v; want it for an offer alone", name, made.lasts)
 		}
+	}
+}
+
+// Requests of one process for one key share a change. A locker that one of them enters into the list hears of a release that comes after
+// it in the same change.
+func TestALockerIsCalledByTheChangeThatListsIt(t *testing.T) {
+	now := time.UnixMicro(1_800_000_000_000_000)
+	s := New(nil, Config{})
+	told := waiting(t, s, "w", "another key", 0)
+	wait := func(rec *keystate.Record, at moment, v *ruling) (n keystate.Notices) {
+		v.rep, n = rec.Acquire(driver.AcquireRequest{Owner: "w:1", TTL: time.Hour, Waiter: "w~a"}, at.now)
+		return n
+	}
+	c := deciding(held(t, now), wait)
+	c.asks[0].waiter = "w~a"
+	c.asks = append(c.asks, &request{key: "k", rule: func(rec *keystate.Record, at moment, v *ruling) (n keystate.Notices) {
+		v.found, n, v.err = rec.Release(driver.ReleaseRequest{Owner: "o:1"}, func(string) bool { return true }, at.now)
+		return n
+	}})
+	c.decide(moment{now: now.Add(time.Millisecond)})
+	c.answer(s)
+	if want := []driver.Call{{What: driver.Turn, Key: "k"}}; !slices.Equal(*told, want) {
+		t.Errorf("the locker is called %+v; want %+v", *told, want)
 	}
 }
 

@@ -32,11 +32,8 @@ const (
 	minRelisten = 100 * time.Millisecond
 	maxRelisten = 10 * time.Second
 
-	// proofWord begins a proof, wantedWord a hint about an attentive owner, and offerWord an offer; no hash of
-	// a key has that form.
-	proofWord  = "proof"
-	wantedWord = "wanted"
-	offerWord  = "offer"
+	// proofWord begins a proof; no hash of a key has that form.
+	proofWord = "proof"
 )
 
 // proof is the evidence that announcements are heard.
@@ -50,93 +47,93 @@ type proof struct {
 }
 
 // listen keeps the Listener at work.
-func (w *watches) listen() {
+func (w *calls) listen() {
 	s := w.store
-	ctx, cancel := context.WithCancel(context.Background())
-	defer cancel()
-	go func() { // not in the background: the store may be closed already
-		select {
-		case <-s.stop:
-			cancel()
-		case <-ctx.Done():
-		}
-	}()
-	pause := minRelisten
-	for {
+	for pause := minRelisten; ; pause = min(2*pause, maxRelisten) {
 		begin := time.Now()
-		err := s.set.Listen.Listen(ctx, w.hear, w.listens)
+		err := s.set.Listen.Listen(s.work.Life(), w.hear, w.listens)
 		w.deaf()
-		if s.closed() {
-			return
-		}
-		s.failed("releases of locks in other processes are not heard, and found by looking", err)
+		s.work.Failed("releases of locks in other processes are not heard, and found by looking", err)
 		if time.Since(begin) > maxRelisten {
 			pause = minRelisten
 		}
-		if !s.sleep(pause, nil) {
+		if !s.work.Sleep(pause, nil) {
 			return
 		}
-		pause = min(2*pause, maxRelisten)
 	}
 }
 
 // listens takes the state of the Listener.
-func (w *watches) listens(listening bool) {
+func (w *calls) listens(listening bool) {
 	if !listening {
 		w.deaf()
 		return
 	}
-	w.do(func() {
-		w.proof.listens, w.proof.sent = true, time.Time{}
-		w.prove(time.Now())
-		w.missed()
-	})
+	w.mu.Lock()
+	w.proof.listens, w.proof.sent = true, time.Time{}
+	w.prove(time.Now())
+	w.mu.Unlock()
+	w.missed()
 }
 
 // deaf notes that nothing is heard any more.
-func (w *watches) deaf() {
-	w.do(func() {
-		w.proof.listens, w.proof.nonce = false, ""
-		w.reaches(false)
-		w.lookAll()
-	})
-}
-
-// lookAll has the poller look at all topics soon. Called with w.mu held.
-func (w *watches) lookAll() {
-	now := time.Now()
-	for _, t := range w.topics {
-		w.soon(t, now)
+func (w *calls) deaf() {
+	w.mu.Lock()
+	w.proof.listens, w.proof.nonce = false, ""
+	held := w.fails()
+	w.mu.Unlock()
+	if held {
+		w.missed()
 	}
 }
 
+// fails notes that announcements do not reach this process, and has the poller look at all locks soon. It reports whether they
+// did before. Called with w.mu held.
+func (w *calls) fails() (held bool) {
+	held, w.proof.holds = w.proof.holds, false
+	now := time.Now()
+	for _, t := range w.waits {
+		w.soon(t, now)
+	}
+	return held
+}
+
+// missed tells the lockers of this process that calls may have been lost. What is told last is the state.
+func (w *calls) missed() {
+	w.telling.Lock()
+	defer w.telling.Unlock()
+	w.mu.Lock()
+	reached := w.proof.holds
+	w.mu.Unlock()
+	w.lockers.Unsure(reached)
+}
+
 // prove sends a proof if it is time for one, and draws its conclusion from a proof that was not
-// heard. Called with w.mu held.
-func (w *watches) prove(now time.Time) {
+// heard: it reports whether announcements were heard until now. Called with w.mu held.
+func (w *calls) prove(now time.Time) (lost bool) {
 	p := &w.proof
 	if !p.listens {
-		return
+		return false
 	}
 	age := now.Sub(p.sent)
 	if p.nonce != "" && age > proveWithin && !p.sent.IsZero() {
 		p.nonce = ""
-		if w.reaches(false); !p.warned {
+		if lost = w.fails(); !p.warned {
 			p.warned = true
 			w.store.set.Log.Warn("interlock: LISTEN has succeeded, but announcements are not heard: is there a connection pooler " +
 				"in transaction mode in between? Waiting lockers find by looking what is released in other processes")
 		}
-		w.lookAll()
 	}
-	if age < proveEvery {
-		return
+	if age >= proveEvery {
+		p.nonce, p.sent = ident.New(), now
+		w.store.set.Announce(proofWord + " " + p.nonce)
 	}
-	p.nonce, p.sent = ident.New(), now
-	w.store.set.Announce(proofWord + " " + p.nonce)
+	return lost
 }
 
 // way is how long an announcement takes to this process at the least, with the way to the
 // server; zero if announcements are not heard.
-func (w *watches) way() time.Duration {
+func (w *calls) way() time.Duration {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if !w.proof.holds {
@@ -145,47 +142,40 @@ func (w *watches) way() time.Duration {
 	return w.proof.ways.Least()
 }
 
-// hear takes a message: a proof, a hint, an offer, or the hash of a key, the id of the store that says so, the number
-// of a call, 0 if that is not known, and the lockers that are called.
-func (w *watches) hear(payload string) {
-	word, rest, _ := strings.Cut(payload, " ")
-	from, call, _ := strings.Cut(rest, " ")
-	number, names, _ := strings.Cut(call, " ")
-	switch word {
-	case wantedWord:
-		w.hint("", rest)
-	case offerWord:
-		w.heardOffer(rest)
-	case proofWord:
-		w.do(func() { w.proved(rest) })
-	default:
-		called, err := strconv.ParseInt(number, 10, 64)
-		w.do(func() {
-			switch {
-			case err != nil:
-			case called == 0: // also from this store: the release may have been carried out since
-				w.unsure(word)
-			case from != w.id: // else the lockers here have been told
-				w.named("", word, called, names, "")
-			}
-		})
+// hear takes a message: a proof; or the hash of a key, the id of the store that says so, the number
+// of the calls, and the calls. There are none if it is not known when the lock was released.
+func (w *calls) hear(payload string) {
+	hash, rest, _ := strings.Cut(payload, " ")
+	if hash == proofWord {
+		w.proved(rest)
+		return
 	}
-}
-
-// unsure wakes the watchers of a lock that was released, by the hash of its key. Called with w.mu held.
-func (w *watches) unsure(hash string) {
-	for key, t := range w.topics {
-		if ident.Hash(key) == hash {
-			w.tellAll(t)
+	from, rest, _ := strings.Cut(rest, " ")
+	text, made, _ := strings.Cut(rest, " ")
+	number, err := strconv.ParseInt(text, 10, 64)
+	switch {
+	case err != nil:
+	case made == "": // also from this store: the release may have been carried out since
+		w.unsure(hash)
+	case from != w.id: // else the lockers here have been called
+		for _, c := range readCalls(made) {
+			w.hears(hash, "", number, c)
 		}
 	}
 }
 
-// proved takes a proof. Called with w.mu held.
-func (w *watches) proved(nonce string) {
-	if nonce != "" && nonce == w.proof.nonce {
-		w.proof.ways.Note(time.Since(w.proof.sent))
-		w.proof.nonce, w.proof.warned = "", false
-		w.reaches(true)
+// proved takes a proof.
+func (w *calls) proved(nonce string) {
+	w.mu.Lock()
+	p := &w.proof
+	mine := nonce != "" && nonce == p.nonce
+	news := mine && !p.holds
+	if mine {
+		p.ways.Note(time.Since(p.sent))
+		p.nonce, p.warned, p.holds = "", false, true
+	}
+	w.mu.Unlock()
+	if news {
+		w.missed()
 	}
 }

@@ -5,7 +5,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/interlock-go/interlock/core/driver/keystate"
+	"github.com/interlock-go/interlock/core/driver"
+	"github.com/interlock-go/interlock/core/internal/ident"
 )
 
 // list is the record of a held lock with a list.
@@ -21,31 +22,32 @@ func list(names ...string) string {
 }
 
 // A look finds a call by its number: which lockers were called, and which have lost their places in the list, as their
-// turns have passed.
+// turns have passed. A locker that was offered the lock asks for it: the row need not be on the standby.
 func TestALookFindsWhoWasCalledAndWhoseTurnHasPassed(t *testing.T) {
+	turn := driver.Call{What: driver.Turn, Key: "k", In: time.Millisecond, Others: true}
 	for name, c := range map[string]struct {
 		called int64
-		names  string
+		calls  string
 		text   string
-		want   []keystate.Signal
+		want   []driver.Call
 	}{
-		"no call since":                    {1, "w", list("w"), nil},
-		"it was called":                    {2, "w~a,x~a", list("w~a", "x~a"), []keystate.Signal{{Next: "w~a,x~a"}}},
-		"another was called":               {2, "x~a", list("w~a"), nil},
-		"its turn has passed":              {2, "x~a", list("x~a"), []keystate.Signal{{}}},
-		"it was called, and lost its turn": {2, "w~a,x~a", list(), []keystate.Signal{{Next: "w~a,x~a"}}},
-		"a place":                          {2, "*1,+w~a", list("+w~a"), []keystate.Signal{{Next: "+w~a", Now: 1}}},
+		"no call since":                    {1, "w@0", list("w"), nil},
+		"it was called":                    {2, "x@0 w@1000+", list("x~a", "w~a"), []driver.Call{turn}},
+		"it was offered the lock":          {2, "w=7+ x@0", list("w~A", "x~a"), []driver.Call{{What: driver.Turn, Key: "k"}}},
+		"another was called":               {2, "x@0", list("w~a"), nil},
+		"its turn has passed":              {2, "x@0", list("x~a"), []driver.Call{{Key: "k"}}},
+		"it was called, and lost its turn": {2, "w@1000+ x@0", list(), []driver.Call{turn}},
 	} {
 		s := New(nil, Config{})
-		told := waiting(s, "w", "k", 1)
-		on := s.watches.topics["k"]
+		told := waiting(t, s, "w", "k", 1)
+		on := s.calls.waits[placeName(ident.Hash("k"), "w")]
 		begin := time.Now().Add(time.Second)
-		n := news{row: row{text: c.text, called: c.called, names: c.names}, i: 1, there: true}
+		n := news{row: row{text: c.text, called: c.called, calls: c.calls}, i: 1, there: true}
 		for range 2 {
-			s.watches.looked([]*topic{on}, []news{n}, nil, begin, begin)
+			s.calls.looked([]*wait{on}, []news{n}, nil, begin, begin)
 		}
 		if !slices.Equal(*told, c.want) {
-			t.Errorf("%s: told was %+v; want %+v, once", name, *told, c.want)
+			t.Errorf("%s: the locker is called %+v; want %+v, once", name, *told, c.want)
 		}
 	}
 }
@@ -54,19 +56,19 @@ func TestALookFindsWhoWasCalledAndWhoseTurnHasPassed(t *testing.T) {
 // locker itself.
 func TestALookDoesNotTellAnEarlierCallAfterALaterOne(t *testing.T) {
 	s := New(nil, Config{})
-	told := waiting(s, "w", "k", 1)
+	told := waiting(t, s, "w", "k", 1)
 	began := time.Now().Add(-time.Second)
-	topics := []*topic{s.watches.topics["k"]}
-	earlier := []news{{row: row{text: list(), called: 2, names: "w~a"}, i: 1, there: true}}
-	s.watches.call("k", row{called: 3, names: "w~a,x~a"}, "")
-	s.watches.looked(topics, earlier, nil, began, time.Now())
-	if want := []keystate.Signal{{Next: "w~a,x~a"}}; !slices.Equal(*told, want) {
-		t.Errorf("a look that began before the call wakes the watcher with %+v; want %+v", *told, want)
+	waits := []*wait{s.calls.waits[placeName(ident.Hash("k"), "w")]}
+	earlier := []news{{row: row{text: list(), called: 2, calls: "w@0"}, i: 1, there: true}}
+	s.calls.make("k", 3, turns("w", "x"))
+	s.calls.looked(waits, earlier, nil, began, time.Now())
+	if want := []driver.Call{{What: driver.Turn, Key: "k", Others: true}}; !slices.Equal(*told, want) {
+		t.Errorf("a look that began before the call has the locker called %+v; want %+v", *told, want)
 	}
-	s.watches.listed("k", "w", 4, 0)
-	s.watches.looked(topics, earlier, nil, began, time.Now())
+	s.calls.listed("k", "w", 4, 0)
+	s.calls.looked(waits, earlier, nil, began, time.Now())
 	if len(*told) != 1 {
-		t.Errorf("a look that began before the locker was refused wakes it with %+v", (*told)[1:])
+		t.Errorf("a look that began before the locker was refused has it called %+v", (*told)[1:])
 	}
 }
 
@@ -90,8 +92,8 @@ func TestALockerFurtherBackLooksLessOften(t *testing.T) {
 		{3, 0, true, heardSoonest},
 		{0, time.Hour, true, heardLatest},
 	} {
-		s.watches.proof.holds = c.heard
-		if got := s.watches.pause(&topic{ahead: c.ahead, quiet: now.Add(-c.quiet)}, now); got != c.want {
+		s.calls.proof.holds = c.heard
+		if got := s.calls.pause(&wait{ahead: c.ahead, quiet: now.Add(-c.quiet)}, now); got != c.want {
 			t.Errorf("%+v: the next look is in %v; want %v", c, got, c.want)
 		}
 	}

@@ -95,7 +95,7 @@ func (r *request) tried(err error, sent bool) {
 		again = (r.stubborn && !r.deadline.IsZero() || r.tries < maxTries) && !r.once
 	}
 	pause := r.pauseAfter(f, err)
-	if !again || !r.repeats() && !r.deadline.IsZero() && time.Now().Add(pause).After(r.deadline) || r.store.closed() {
+	if !again || !r.repeats() && !r.deadline.IsZero() && time.Now().Add(pause).After(r.deadline) || r.store.work.Closed() {
 		r.finish(wrap(err, f))
 		return
 	}

@@ -130,12 +130,12 @@ func (s *Store) send(ctx context.Context, q querier, all []*change) error {
 	var err error
 	if c := all[0]; len(all) == 1 && len(notes) == 0 {
 		rows, err = q.QueryContext(ctx, s.text.Load().one, []byte(c.key), c.base.version(), c.written(), c.token, c.ends.UnixMicro(),
-			c.number(), c.next.names, c.at.now.UnixMicro(), c.at.now.Add(c.within).UnixMicro(), s.rowTimeout(), flush)
+			c.number(), c.next.calls, c.at.now.UnixMicro(), c.at.now.Add(c.within).UnixMicro(), s.rowTimeout(), flush)
 	} else {
 		rows, err = q.QueryContext(ctx, s.text.Load().write, bytesArray(all, keyOf),
 			text(func(c *change) string { return c.base.version() }), text((*change).written),
 			number(func(c *change) int64 { return c.token }), number(func(c *change) int64 { return c.ends.UnixMicro() }),
-			number((*change).number), text(func(c *change) string { return c.next.names }),
+			number((*change).number), text(func(c *change) string { return c.next.calls }),
 			number(func(c *change) int64 { return c.at.now.UnixMicro() }), number(func(c *change) int64 { return c.at.now.Add(c.within).UnixMicro() }),
 			s.rowTimeout(), flush,
 			bytesArray(notes, func(n note) string { return n.key }), numberArray(notes, func(n note) int64 { return n.why }),
@@ -168,9 +168,9 @@ func (c *change) written() string {
 	return c.next.text
 }
 
-// number is the number of the call that the row notes; zero if no locker is called.
+// number is the number of the calls that the row notes; zero if the row keeps the earlier ones.
 func (c *change) number() int64 {
-	if !c.heard.Announced {
+	if c.next.called == c.base.called {
 		return 0
 	}
 	return c.next.called
@@ -184,7 +184,7 @@ func (s *Store) each(rows *sql.Rows, failed error, begin time.Time, all []*chang
 		var is row
 		var now int64
 		var done bool
-		if err := rows.Scan(&i, &done, &is.text, &is.called, &is.names, &now); err != nil || i < 1 || i > len(all) {
+		if err := rows.Scan(&i, &done, &is.text, &is.called, &is.calls, &now); err != nil || i < 1 || i > len(all) {
 			return cmp.Or(err, errOther)
 		}
 		c := all[i-1]

@@ -15,8 +15,8 @@ type row struct {
 	text   string           // of the record; empty: there is no row
 	record *keystate.Record // that the text says, and that is not changed; nil: it has not been read
 	at     time.Time        // when it was so, by the server's clock
-	called int64            // the number of the last call
-	names  string           // the lockers that were called
+	called int64            // the number of the last calls
+	calls  string           // those; see callsText
 	// since has when the lockers that take offers were first seen in the list.
 	since map[string]time.Time
 }

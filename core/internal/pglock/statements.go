@@ -65,7 +65,7 @@ func (s *Store) measure(from pgpool.Querier) {
 	ctx, cancel := context.WithTimeout(context.Background(), s.set.Timeout)
 	defer cancel()
 	if err := s.text.Measure(ctx, from, s.set.Table); err != nil {
-		s.failed("the size of the table of locks is not known", err)
+		s.work.Failed("the size of the table of locks is not known", err)
 	}
 }
 

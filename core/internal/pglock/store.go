@@ -3,16 +3,17 @@ package pglock
 import (
 	"context"
 	"database/sql"
+	"fmt"
 	"sync"
 	"time"
 
 	"github.com/interlock-go/interlock/core/driver"
 	"github.com/interlock-go/interlock/core/driver/keystate"
 	"github.com/interlock-go/interlock/core/internal/clock"
+	"github.com/interlock-go/interlock/core/internal/host"
 	"github.com/interlock-go/interlock/core/internal/inflight"
 	"github.com/interlock-go/interlock/core/internal/logs"
 	"github.com/interlock-go/interlock/core/internal/pgpool"
-	"github.com/interlock-go/interlock/core/internal/waits"
 )
 
 const (
@@ -50,7 +51,7 @@ type Config struct {
 	Log *logs.Log
 	// Listen, unless nil, hears the calls and offers of other processes. All processes that use
 	// the table should have one, or none. It may hear other messages as well: the store
-	// takes no notice of them if they begin with another word than a hash, "proof", "wanted" or "offer".
+	// takes no notice of them if they begin with another word than a hash or "proof".
 	Listen Listener
 	// Announce, with Listen, has the Listeners of all these processes hear a message. It
 	// returns at once, and may fail to.
@@ -96,15 +97,10 @@ type Store struct {
 
 	requests lane // of callers
 	renewals lane // of watchdogs
-	watches  watches
-	waits    *waits.Waits // the keys that lockers of this process wait for
+	calls    calls
 
-	mu       sync.Mutex
-	over     bool           // no more work
-	work     sync.WaitGroup // the goroutines that are no workers
-	stop     chan struct{}  // closed by Close
+	work     *host.Work // the goroutines that are no workers
 	sweeping sync.Once
-	failing  sync.Map  // what fails in the background -> *logs.Throttle
 	small    sync.Once // the pool is, which was said
 }
 
@@ -118,14 +114,12 @@ var _ driver.Store = (*Store)(nil)
 // Callers that hold connections of the same pool while they wait for a lock can keep them
 // from it: give the store a separate pool, or a pool without a limit.
 func New(db *sql.DB, cfg Config) *Store {
-	s := &Store{db: db, set: cfg.withDefaults(), stop: make(chan struct{})}
+	s := &Store{db: db, set: cfg.withDefaults()}
+	s.work = host.Begin(s.set.Log)
 	s.text.Init(func(fit func(string) string) *statements { return statementsFor(s.set.Table, fit) })
 	s.requests = lane{store: s, most: maxWorkers, parked: make(map[string][]*request)}
 	s.renewals = lane{store: s, most: maxRenewing, parked: make(map[string][]*request)}
-	s.watches.init(s)
-	s.waits = waits.New(func(id, key string, _ time.Time, told waits.Told) (stop func()) {
-		return s.watches.watch(id, key, func(signal keystate.Signal) { told(signal.Next, signal.Now) })
-	})
+	s.calls.init(s)
 	s.clock.begin = time.Now()
 	return s
 }
@@ -134,57 +128,11 @@ func New(db *sql.DB, cfg Config) *Store {
 // within [Config.Timeout]; requests that come later get an error that matches
 // [driver.ErrUnavailable]. It does not close the database. A second call returns nil, too.
 func (s *Store) Close() error {
-	s.mu.Lock()
-	if !s.over {
-		s.over = true
-		close(s.stop)
-	}
-	s.mu.Unlock()
+	s.work.End()
 	s.requests.close()
 	s.renewals.close()
 	s.work.Wait()
 	return nil
-}
-
-// background runs f on a goroutine that Close waits for, unless the store is closed.
-func (s *Store) background(f func()) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if !s.over {
-		s.work.Go(f)
-	}
-}
-
-// sleep waits for d, or until the channel says that there is something to do. It reports
-// false once the store is closed.
-func (s *Store) sleep(d time.Duration, sooner <-chan struct{}) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-s.stop:
-		return false
-	case <-timer.C:
-	case <-sooner:
-	}
-	return !s.closed()
-}
-
-// failed logs that something in the background did not succeed: at once, and then once a
-// minute.
-func (s *Store) failed(what string, err error) {
-	if throttle, _ := s.failing.LoadOrStore(what, new(logs.Throttle)); !s.closed() {
-		throttle.(*logs.Throttle).Warn(s.set.Log, "interlock: "+what, err)
-	}
-}
-
-// closed reports whether Close was called.
-func (s *Store) closed() bool {
-	select {
-	case <-s.stop:
-		return true
-	default:
-		return false
-	}
 }
 
 // Acquire implements [driver.Store].
@@ -205,6 +153,13 @@ func (s *Store) Acquire(ctx context.Context, ask driver.AcquireRequest) (driver.
 	})
 }
 
+// offeredTo reports whether a refusal shows a locker its own offer. It takes the offer then, so the offer has to be on the disk
+// and on the standby: if the wait of a release for these was cancelled, nothing was announced.
+func offeredTo(rec *keystate.Record, w driver.Waiter, rep driver.Reply, now time.Time) bool {
+	owner, token := rec.Offered(now)
+	return owner != "" && owner == rep.Holder && owner == fmt.Sprintf("%s:%d", w.ID(), token)
+}
+
 // ask sends a request for a lock, and waits for its reply.
 func (s *Store) ask(ctx context.Context, ask driver.AcquireRequest, by rule) (driver.Reply, error) {
 	if err := checkTexts(ask.Owner, string(ask.Waiter), ask.From); err != nil {
@@ -215,20 +170,13 @@ func (s *Store) ask(ctx context.Context, ask driver.AcquireRequest, by rule) (dr
 		key: ask.Key, owner: ask.Owner, waiter: ask.Waiter, from: ask.From,
 	}
 	if ask.Late != nil {
-		r.late = func() { ask.Late(s.asked(&ask, r)) }
+		r.late = func() { ask.Late(r.reply()) }
 	}
 	r.send()
 	if !r.wait(ctx, ask.Deadline) {
 		return driver.Reply{}, inflight.Pending(ctx)
 	}
-	return s.asked(&ask, r)
-}
-
-// asked makes the caller's reply, and notes whether its locker waits.
-func (s *Store) asked(ask *driver.AcquireRequest, r *request) (driver.Reply, error) {
-	rep, err := r.reply()
-	s.waits.Asked(ask, rep, err, false)
-	return rep, err
+	return r.reply()
 }
 
 // reply makes the caller's reply.
@@ -247,10 +195,12 @@ func (s *Store) Release(_ context.Context, ask driver.ReleaseRequest) (found dri
 	}
 	r := &request{
 		store: s, lane: &s.requests, stubborn: true, deadline: ask.Deadline, done: make(chan *request, 1), key: ask.Key, owner: ask.Owner,
+		waiter: ask.Waiter,
 	}
 	r.rule = func(rec *keystate.Record, at moment, v *ruling) (n keystate.Notices) {
 		s.offers(rec, at)
-		v.found, n, v.err = rec.Release(ask, func(id string) bool { return s.watches.mayReach(ask.Key, id) }, at.now)
+		v.found, n, v.err = rec.Release(ask, func(id string) bool { return s.calls.mayReach(ask.Key, id) }, at.now)
+		v.rep.Listed = v.err == nil // also if the lock is kept for no locker: it may be called
 		return n
 	}
 	r.send()
@@ -266,13 +216,26 @@ func (s *Store) Release(_ context.Context, ask driver.ReleaseRequest) (found dri
 		return found, r.err
 	case r.answer.err != nil && r.ambiguous:
 		// "Not the owner" after an earlier try with a lost reply: that try released it.
-		s.watches.uncertain(ask.Key)
+		s.calls.uncertain(ask.Key)
 		return found, nil
 	}
-	if ask.Waiter != "" && r.answer.err == nil {
-		s.waits.Waits(ask.Waiter.ID(), ask.Key, r.sent, time.Time{})
-	}
 	return r.answer.found, r.answer.err
+}
+
+// offers sees to it that a release offers the lock only to a locker that is reached: this store announces, and
+// the locker has asked lately. Another one is called, as a locker that takes no offers.
+func (s *Store) offers(rec *keystate.Record, at moment) {
+	var list []driver.Waiter
+	changes := false
+	for w := range rec.Waiting().All() {
+		if w.TakesOffers() && (s.set.Listen == nil || at.stale(w.ID())) {
+			w, changes = w.LeavingOffers(), true
+		}
+		list = append(list, w)
+	}
+	if changes {
+		rec.SetWaiting(driver.List(list...))
+	}
 }
 
 // Renew implements [driver.Store].

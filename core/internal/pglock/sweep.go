@@ -25,7 +25,7 @@ const (
 // startSweep has old rows deleted from now on.
 func (s *Store) startSweep() {
 	if s.set.Sweep > 0 {
-		s.background(s.sweep)
+		s.work.Go(s.sweep)
 	}
 }
 
@@ -33,7 +33,7 @@ func (s *Store) startSweep() {
 // once in each period; the process that gets it works for a part of the period, and lets the
 // lease end.
 func (s *Store) sweep() {
-	for s.sleep(s.set.Sweep/2+rand.N(s.set.Sweep), nil) {
+	for s.work.Sleep(s.set.Sweep/2+rand.N(s.set.Sweep), nil) {
 		begin := time.Now()
 		rep, err := s.Acquire(context.Background(), driver.AcquireRequest{
 			Key: sweepKey, Owner: ident.New(), TTL: s.set.Sweep, Deadline: begin.Add(2 * s.set.Timeout), Late: func(driver.Reply, error) {},
@@ -42,7 +42,7 @@ func (s *Store) sweep() {
 			err = s.sweepUntil(begin.Add(s.set.Sweep * 3 / 4))
 		}
 		if err != nil {
-			s.failed("rows of locks that no owner holds were not deleted", err)
+			s.work.Failed("rows of locks that no owner holds were not deleted", err)
 		}
 	}
 }
@@ -72,7 +72,7 @@ func (s *Store) sweepUntil(end time.Time) error {
 		if deleted > sweepRows/2 {
 			wait /= 10 // there is much to do
 		}
-		if time.Now().After(end) || !s.sleep(wait, nil) {
+		if time.Now().After(end) || !s.work.Sleep(wait, nil) {
 			return nil
 		}
 	}

@@ -16,7 +16,7 @@ var _ driver.Turns = (*Store)(nil)
 // between two looks is added, since patience is for three round trips.
 func (s *Store) RoundTrip() time.Duration {
 	trip := s.trips.Least()
-	if way := s.watches.way(); way > 0 {
+	if way := s.calls.way(); way > 0 {
 		return max(way, trip)
 	}
 	return trip + longestPause(trip)/3
@@ -27,7 +27,7 @@ func (s *Store) Decline(ctx context.Context, key, waiter string) error {
 	if checkTexts(waiter) != nil {
 		return nil // it is in no list
 	}
-	s.waits.Left(waiter, key)
+	s.calls.left(key, waiter)
 	r := &request{
 		store: s, lane: &s.requests, once: true, deadline: time.Now().Add(s.set.Timeout), key: key, done: make(chan *request, 1),
 		rule: func(rec *keystate.Record, at moment, _ *ruling) keystate.Notices { return rec.Decline(waiter, at.now) },

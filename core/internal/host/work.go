@@ -1,0 +1,74 @@
+package host
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/interlock-go/interlock/core/internal/logs"
+)
+
+// Work is the work of a store in the background, and its end. [Begin] makes it. It is safe for concurrent use.
+type Work struct {
+	log     *logs.Log
+	life    context.Context // ends with Close
+	end     context.CancelFunc
+	failing sync.Map // what fails -> *logs.Throttle
+
+	mu   sync.Mutex // no work begins once Close waits
+	work sync.WaitGroup
+}
+
+// Begin makes [Work] that logs what fails.
+func Begin(log *logs.Log) *Work {
+	w := &Work{log: log}
+	w.life, w.end = context.WithCancel(context.Background())
+	return w
+}
+
+// Life returns a context that ends with Close.
+func (w *Work) Life() context.Context { return w.life }
+
+// Closed reports whether Close was called.
+func (w *Work) Closed() bool { return w.life.Err() != nil }
+
+// Go runs f on a goroutine that Close waits for. It reports false, and does not run f, if the work is closed.
+func (w *Work) Go(f func()) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.Closed() {
+		return false
+	}
+	w.work.Go(f)
+	return true
+}
+
+// Sleep waits for d, or until there is something in the channel sooner, which may be nil. It reports false once the work
+// is closed.
+func (w *Work) Sleep(d time.Duration, sooner <-chan struct{}) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-w.life.Done():
+	case <-timer.C:
+	case <-sooner:
+	}
+	return !w.Closed()
+}
+
+// Failed logs that something did not succeed: at once, and then once a minute for each text, until Close.
+func (w *Work) Failed(what string, err error) {
+	if throttle, _ := w.failing.LoadOrStore(what, new(logs.Throttle)); !w.Closed() {
+		throttle.(*logs.Throttle).Warn(w.log, "interlock: "+what, err)
+	}
+}
+
+// End ends the work: what begins later does not.
+func (w *Work) End() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.end()
+}
+
+// Wait waits for the work after its end.
+func (w *Work) Wait() { w.work.Wait() }
