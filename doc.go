@@ -38,7 +38,7 @@
 //   - examples/payments: a demonstration, as a program to run
 //
 // Separate modules: asynqlock, connectlock, core/casstore, core/quorum, etcdstore,
-// gocronlock, mcplock, pgxstore, riverlock, tuslock, watermilllock, zkstore.
+// gocronlock, mcplock, natsstore, pgxstore, riverlock, tuslock, watermilllock, zkstore.
 //
 // The documents are at https://github.com/interlock-go/interlock/tree/main/docs.
 package interlock

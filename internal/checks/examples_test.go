@@ -21,6 +21,7 @@ var withoutExample = map[string]string{
 	"core/idempotency/record/recordtest":     "it is a test suite: it takes a testing.T",
 	"core/pgstore":                           "it needs a PostgreSQL",
 	"etcdstore":                              "it needs an etcd",
+	"natsstore":                              "it needs a NATS",
 	"pgxstore":                               "it needs a PostgreSQL",
 	"zkstore":                                "it needs a ZooKeeper",
 }

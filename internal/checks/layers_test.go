@@ -334,6 +334,11 @@ var layers = []layer{
 		"who has a ZooKeeper gets its client and the core, and no other library",
 	},
 	{
+		"./natsstore",
+		[]string{"./core/casstore", "./core/driver", "github.com/nats-io/nats.go", "github.com/nats-io/nats.go/jetstream"},
+		"who has a NATS gets its client and the core, and no other library",
+	},
+	{
 		"./pgxstore",
 		[]string{"./core/...", "github.com/jackc/pgx/v5/..."},
 		"who has a pool of pgx gets pgx and the core, and no other library",

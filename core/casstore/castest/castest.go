@@ -211,7 +211,7 @@ func (s *suite) wholeOrNot() {
 
 func (s *suite) unconditional() {
 	s.done(nil, s.put("k", "1"))
-	s.done(nil, s.put("k", "2"), s.del("never there"))
+	s.done(nil, s.put("k", "2"), s.del("never-there"))
 	if got := s.read("k").Value; got != "2" {
 		s.Errorf("read %q; want 2", got)
 	}

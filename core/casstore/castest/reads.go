@@ -16,7 +16,7 @@ func (s *suite) readsOwnWrites() {
 	s.done(nil, s.put("q/a", "1"), s.put("gone", "1"))
 	answer := s.commit(casstore.Txn{
 		Then: []casstore.Op{s.put("k", "2"), s.put("q/b", "2"), s.del("gone")},
-		Read: []string{s.prefix + "k", s.prefix + "gone", s.prefix + "never there"},
+		Read: []string{s.prefix + "k", s.prefix + "gone", s.prefix + "never-there"},
 		List: []casstore.Range{{Prefix: s.prefix + "q/"}},
 	})
 	if e := answer.Read[0]; e.Value != "2" || e.Revision != answer.Written[0] {
