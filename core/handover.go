@@ -204,7 +204,7 @@ func OrLock() TakeOverOption {
 const takeOverName = "takeover"
 
 // TakeOver goes on with a lock that was handed over ([Lease.HandOver]). The lease that it returns is a
-// lease like any other: its token is greater than that of the former lease, the locker renews it, and
+// lease like any other: its token is greater than the token of the former lease, the locker renews it, and
 // it can be handed over again. Kind and number of permits come from the ticket, everything else
 // from the options.
 //

@@ -53,9 +53,11 @@ type attempt struct {
 	marked    bool
 	ticketing ticketState
 	promised  time.Duration // of ticketing == ticketPromised: the time of the ticket
-	unit      record.Unit   // nil: the handler has no transaction
-	begun     chan struct{} // closed when the transaction has begun, or has failed to; nil: no caller begins it
+	enlistment
 	overflow  overflow
+	stored    string             // the steps of earlier attempts, as the claim returned them
+	steps     *steps             // nil: the handler has called no Step
+	stepEnded bool               // the handler has ended the transaction of a step by itself
 	winner    record.CommitReply // of overflow == takenOver
 	broken    error              // of overflow == brokenOff: why
 
@@ -154,7 +156,7 @@ func (a *attempt) isMarked() (bool, error) {
 func (a *attempt) isLast() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.marked || a.engine.config.strict
+	return a.marked || a.engine.config.strict || a.steps != nil && a.steps.unsettled != ""
 }
 
 // isHandedOver reports whether a job may have the claim.
@@ -198,7 +200,8 @@ func Generation(ctx context.Context) int64 {
 // bank). Pass it on: the bank can then see that
 // two attempts are one request. The key depends only on the principal, the client's
 // key and step. It is the same in every attempt, and shows neither of the two. A
-// handler that makes several such calls gives each a different step.
+// handler that makes several such calls gives each a different step. In a [Step] the name of
+// the step comes first, so that its key needs no other.
 //
 // The key has the form of a UUID (version 8, RFC 9562). It is empty if the request
 // has no key ([Optional]), or if ctx does not belong to an idempotent endpoint.
@@ -207,6 +210,9 @@ func DownstreamKey(ctx context.Context, step ...string) string {
 	a := fromContext(ctx)
 	if a == nil || a.id == "" {
 		return ""
+	}
+	if r := stepOf(ctx, a); r != nil {
+		step = append([]string{r.name}, step...)
 	}
 	return ident.Downstream(a.id, step)
 }
@@ -282,89 +288,6 @@ func (a *attempt) sending(status int, marked, given bool) (over overflow, winner
 	return sentDecided, winner
 }
 
-// Enlist implements [record.Enlist]. One caller begins the transaction, and the others wait for
-// it.
-func (a *attempt) Enlist(
-	ctx context.Context, begin func(context.Context, record.Claim) (record.Unit, error),
-) (record.Unit, error) {
-	if a.engine == nil {
-		return nil, record.ErrNoRecord
-	}
-	for {
-		unit, begun, err := a.enlisted()
-		switch {
-		case unit != nil || err != nil:
-			return unit, err
-		case begun == nil:
-			return a.begin(ctx, begin)
-		}
-		select {
-		case <-begun:
-		case <-ctx.Done():
-			return nil, fmt.Errorf("interlock: beginning a transaction: %w", context.Cause(ctx))
-		}
-	}
-}
-
-// enlisted returns the transaction of the attempt, or a channel that is closed when another
-// caller has begun it. If it returns neither, the caller begins the transaction.
-func (a *attempt) enlisted() (unit record.Unit, begun <-chan struct{}, err error) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	switch err := a.enlists(); {
-	case err != nil:
-		return nil, nil, err
-	case a.unit == nil && a.begun == nil:
-		a.begun = make(chan struct{})
-		return nil, nil, nil
-	}
-	return a.unit, a.begun, nil
-}
-
-// begin begins the transaction. The handler may return meanwhile: its answer does not wait, and
-// the transaction, which has no statement of the handler, is rolled back.
-func (a *attempt) begin(
-	ctx context.Context, begin func(context.Context, record.Claim) (record.Unit, error),
-) (record.Unit, error) {
-	defer func() { // also if begin panics
-		a.mu.Lock()
-		defer a.mu.Unlock()
-		close(a.begun)
-		a.begun = nil
-	}()
-	unit, err := begin(ctx, record.Claim{Store: a.engine.store, ID: a.id, Token: a.token, Lease: a.engine.config.lease})
-	if err != nil {
-		return nil, err
-	}
-	if err := a.adopt(unit); err != nil {
-		_ = unit.Rollback(ctx) // what fails, the database rolls back
-		return nil, err
-	}
-	return unit, nil
-}
-
-// adopt makes a transaction that has begun the transaction of the attempt.
-func (a *attempt) adopt(unit record.Unit) error {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	err := a.enlists()
-	if err == nil {
-		a.unit = unit
-	}
-	return err
-}
-
-// enlists returns why the attempt cannot have a transaction, or nil. The caller has a.mu.
-func (a *attempt) enlists() error {
-	if err := a.live(); err != nil {
-		return fmt.Errorf("interlock: beginning a transaction: %w", err)
-	}
-	if a.overflow != fits {
-		return fmt.Errorf("interlock: beginning a transaction: the response has been sent already: %w", errOversized)
-	}
-	return nil
-}
-
 // live returns why the attempt can begin nothing more, or nil. The caller has a.mu.
 func (a *attempt) live() error {
 	if a.ended {
@@ -373,10 +296,12 @@ func (a *attempt) live() error {
 	return a.engine.watchdog.lost(a)
 }
 
-// end records the end of the handler, and returns its marks and transaction.
-func (a *attempt) end() (marked, handed bool, over overflow, unit record.Unit) {
+// end records the end of the handler, and adds its marks to the facts. It returns its transaction.
+func (a *attempt) end(f *facts) (unit record.Unit) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.ended = true
-	return a.marked, a.ticketing == ticketGranted, a.overflow, a.unit
+	f.marked, f.handed, f.overflow = a.marked, a.ticketing == ticketGranted, a.overflow
+	f.stepOpen = a.steps != nil && a.steps.unsettled != ""
+	return a.unit
 }

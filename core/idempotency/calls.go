@@ -118,6 +118,8 @@ var ErrUnnamedCall = errors.New("interlock: an attempt makes two calls to one ta
 //     in each attempt, so a handler that runs again after a crash does not pay twice.
 //   - none, and found is false: the client makes a new key.
 //
+// In a [Step] the key is derived from the name of the step as well, and the numbers count its calls.
+//
 // Numbers follow the order of the calls. A handler that repeats a call in a loop makes two calls,
 // with two keys, unless it names the call. A job ([Engine.TakeOver]) counts anew, and has other keys
 // than the handler; names they share. While a call without a name is under way, another one
@@ -132,15 +134,21 @@ func CallKey(ctx context.Context, target string) (key string, found bool, done f
 		return p.text, true, func() {}, nil
 	case a == nil || a.id == "":
 		return "", false, func() {}, nil
-	case given:
-		return ident.Downstream(a.id, []string{callStep, target, "name", p.text}), true, func() {}, nil
 	}
-	n, done, err := a.calls.begin(target)
+	numbers, r := &a.calls, stepOf(ctx, a)
+	var steps []string
+	if r != nil { // its calls are the same in a job
+		numbers, steps = &r.calls, []string{"step", r.name}
+	}
+	if given {
+		return ident.Downstream(a.id, append([]string{callStep, target, "name", p.text}, steps...)), true, func() {}, nil
+	}
+	n, done, err := numbers.begin(target)
 	if err != nil {
 		return "", false, func() {}, err
 	}
-	steps := []string{callStep, target, "number", strconv.Itoa(n)}
-	if a.hops > 0 { // a job counts anew, and its calls are not the handler's
+	steps = append([]string{callStep, target, "number", strconv.Itoa(n)}, steps...)
+	if a.hops > 0 && r == nil { // a job counts anew, and its calls are not the handler's
 		steps = append(steps, "job", strconv.Itoa(a.hops))
 	}
 	return ident.Downstream(a.id, steps), true, done, nil

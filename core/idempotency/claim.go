@@ -57,7 +57,7 @@ func (e *Engine) claim(ctx context.Context, a *attempt) (reply record.ClaimReply
 				reply, err = record.ClaimReply{State: record.StateInFlight}, nil
 			}
 		case reply.State == record.StateGranted:
-			a.generation = reply.Generation
+			a.generation, a.stored = reply.Generation, reply.Steps
 			if now.Before(a.sent.Add(c.lease - clock.Drift(c.lease))) {
 				return reply, nil
 			}

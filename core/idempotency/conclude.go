@@ -35,8 +35,8 @@ func (e *Engine) conclude(ctx context.Context, a *attempt, answer endpoint.Respo
 	c := &conclusion{attempt: a, answer: answer, facts: facts{silent: !answered, policy: e.config.policy}}
 	c.success, c.long = success(a.protocol, answer.Status), int64(len(answer.Body)) > e.config.maxResponse
 	c.loss, c.lockLost = e.lost(a, answered) // before the lock is released
-	marked, handed, over, unit := a.end()
-	c.lost, c.marked, c.handed, c.overflow, c.winner = c.loss != nil, marked, handed, over, a.winner
+	unit := a.end(&c.facts)
+	c.lost, c.winner = c.loss != nil, a.winner
 	c.class = e.classOf(ctx, classify(a.protocol, answer.Status), answer, c.facts)
 	if !answered || !c.success || c.class == failed {
 		c.refused = a.inside.refusal()
@@ -46,7 +46,14 @@ func (e *Engine) conclude(ctx context.Context, a *attempt, answer endpoint.Respo
 		c.unit = unitOpen
 		c.unit = e.endUnit(ctx, c, unit, settle(c.facts).does == commitUnit)
 	}
-	return e.carryOut(ctx, c, settle(c.facts), d)
+	if a.stepEnded && c.unit != unitCommitted {
+		c.unit, c.err = unitEnded, record.ErrEnded
+	}
+	p := settle(c.facts)
+	if a.stored != "" && (p.does == store || c.unit == unitCommitted) {
+		e.warnUnasked(ctx, a)
+	}
+	return e.carryOut(ctx, c, p, d)
 }
 
 // lost returns the refusal for a claim that was lost, or for a lock around the handler; nil if
@@ -156,7 +163,7 @@ func (e *Engine) verdictOf(c *conclusion, p plan, d *observe.Decided) (v endpoin
 	why := c.loss
 	switch p.gets {
 	case ownAnswer:
-		if p.does == leave {
+		if p.does == leave && why != nil {
 			d.Err = why.Err
 		}
 		return v
@@ -183,6 +190,8 @@ func (c *conclusion) cause() error {
 		return c.err
 	case c.tooLarge():
 		return errOversized
+	case c.stepOpen:
+		return errStepUnsure
 	case c.unit == unitNone:
 		return fmt.Errorf("%w: %w", ErrResponseUnavailable, c.attempt.broken)
 	case c.overflow == brokenOff:

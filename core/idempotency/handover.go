@@ -134,6 +134,10 @@ func (a *attempt) beginHandOver(keep time.Duration) (begun <-chan struct{}, err 
 		return nil, err
 	case a.ticketing != ticketNone:
 		return nil, errHandedOver
+	case a.steps != nil && a.steps.underWay > 0:
+		return nil, errStepUnderWay
+	case a.steps != nil && a.steps.unsettled != "":
+		return nil, errStepUnsure
 	case a.overflow != fits:
 		return nil, errNoInterim
 	case a.unit != nil:

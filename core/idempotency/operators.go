@@ -11,6 +11,7 @@ import (
 	"github.com/interlock-go/interlock/core/idempotency/admin"
 	"github.com/interlock-go/interlock/core/idempotency/endpoint"
 	"github.com/interlock-go/interlock/core/idempotency/record"
+	"github.com/interlock-go/interlock/core/internal/steplog"
 )
 
 // Resolve settles a request with an unknown outcome ([reason.OutcomeUnknown]): an
@@ -20,7 +21,7 @@ import (
 // scope, and for the key of a function once.ScopeOf.
 //
 // Resolve changes a record only if its outcome is unknown at that moment; otherwise
-// it returns [ErrNotUnknown]. It is therefore safe while clients retry. If several
+// it returns [ErrNotUnknown], also if another step than the step of [admin.StepDone] is open. It is therefore safe while clients retry. If several
 // callers resolve one record, the first one counts. After it the claim belongs to no
 // attempt. A process that was only stopped, and wakes, cannot mark an effect, and answers
 // with the stored response. It can still perform an effect that it marked earlier: use
@@ -51,6 +52,16 @@ func (e *Engine) ResolveRecord(ctx context.Context, id string, found admin.Resol
 	req := record.ResolveRequest{
 		ID: id, Token: token, Strict: c.strict,
 		Retention: c.retention, Tombstone: c.tombstone, Deadline: time.Now().Add(storeWait),
+	}
+	if step, result, ok := found.Step(); ok {
+		if !validStep(step) {
+			return errStepName
+		}
+		payload, err := c.sealStep(result)
+		if err != nil {
+			return fmt.Errorf("interlock: resolving a record: %w", err)
+		}
+		req.Step, req.Log = step, steplog.Append(nil, steplog.Entry{Kind: steplog.Done, Name: step, Payload: string(payload)})
 	}
 	if answer != nil {
 		if err := checkAnswer(protocol, answer, c.maxResponse); err != nil {

@@ -37,6 +37,7 @@ type config struct {
 	maxRequest  int64
 	maxResponse int64
 	backlog     int64
+	maxSteps    int64
 
 	policy
 	transactional bool
@@ -67,12 +68,13 @@ const (
 	defaultMaxHold   = 5 * time.Minute
 	defaultLimit     = 1 << 20
 	defaultBacklog   = 64 << 20
+	defaultSteps     = 64 << 10
 )
 
 func defaults() config {
 	return config{
 		name: "idempotency", lease: defaultLease, retention: defaultRetention, maxHold: defaultMaxHold,
-		maxRequest: defaultLimit, maxResponse: defaultLimit, backlog: defaultBacklog,
+		maxRequest: defaultLimit, maxResponse: defaultLimit, backlog: defaultBacklog, maxSteps: defaultSteps,
 		maxWaiters: defaultWaiters,
 	}
 }

@@ -89,6 +89,40 @@ func (c *config) open(protocol, envelope string) (*endpoint.Response, error) {
 	return decode(protocol, string(opened))
 }
 
+// The first byte of the payload of a step: sealed, or as it is.
+const plainStep, sealedStep = 'p', 's'
+
+// sealStep seals the outcome of a step.
+func (c *config) sealStep(plain []byte) (payload []byte, err error) {
+	if c.sealing == nil {
+		return append([]byte{plainStep}, plain...), nil
+	}
+	sealed, err := call(c.sealing.seal, plain)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", errSeal, err)
+	}
+	return append([]byte{sealedStep}, sealed...), nil
+}
+
+// openStep reads the outcome of a step, sealed or not. The result is the caller's.
+func (c *config) openStep(payload string) ([]byte, error) {
+	switch {
+	case payload == "":
+		return nil, damaged("the outcome of a step is empty")
+	case payload[0] == plainStep:
+		return []byte(payload[1:]), nil
+	case payload[0] != sealedStep:
+		return nil, damaged("version %d of the outcome of a step", payload[0])
+	case c.sealing == nil:
+		return nil, errSealed
+	}
+	opened, err := call(c.sealing.open, []byte(payload[1:]))
+	if err != nil {
+		return nil, damaged("opening the outcome of a step: %w", err)
+	}
+	return opened, nil
+}
+
 // call calls a function of the application. A panic of the function must not keep a
 // claim.
 func call(f func([]byte) ([]byte, error), b []byte) (out []byte, err error) {

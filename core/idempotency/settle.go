@@ -16,6 +16,7 @@ type facts struct {
 	inner    bool     // the answer comes from a call inside that was refused, or lost its lock or claim
 	innerRan bool     // and the handler of that call has run
 	handed   bool     // HandOver: a job may have the claim, and the answer is an interim one
+	stepOpen bool     // a step with Once may have had its effect, and has no stored outcome
 	unit     unitState
 	policy
 }
@@ -102,7 +103,7 @@ func settle(f facts) plan {
 		// The handler gave up since its context ended, or for its own reasons: its effects are
 		// not known.
 		return plan{does: leave, gets: lossOf}
-	case f.inner && (f.innerRan || f.marked):
+	case f.inner && (f.innerRan || f.unsure()):
 		return plan{does: leave, gets: inners}
 	case f.inner:
 		return plan{does: abandon, gets: inners}
@@ -113,6 +114,10 @@ func settle(f facts) plan {
 	case f.stores(f.class, f.marked):
 		return plan{does: store, gets: ownAnswer}
 	case f.lost:
+		return plan{does: leave, gets: ownAnswer}
+	case f.stepOpen && f.overflow == fits:
+		return plan{leave, refusal, reason.OutcomeUnknown}
+	case f.stepOpen:
 		return plan{does: leave, gets: ownAnswer}
 	}
 	return plan{does: abandon, gets: ownAnswer}
@@ -133,8 +138,11 @@ func (f facts) tooLarge() bool { return f.overflow == oversized || f.long && f.c
 // undone is the plan for a transaction without effect. A marked effect may have happened
 // elsewhere: then the outcome is unknown.
 func (f facts) undone(does action, why reason.Reason) plan {
-	if f.marked {
+	if f.unsure() {
 		return plan{leave, refusal, reason.OutcomeUnknown}
 	}
 	return plan{does, refusal, why}
 }
+
+// unsure reports whether an effect may have happened that no attempt is to have again.
+func (f facts) unsure() bool { return f.marked || f.stepOpen }

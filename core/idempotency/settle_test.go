@@ -42,8 +42,8 @@ func table() []row {
 			plan{does: keep, gets: winners},
 		},
 		{
-			"`MarkEffect`, and any of the next five rows", "",
-			func(f facts) bool { return f.marked && nothingDone(f) },
+			"`MarkEffect`, or a `Once` step without outcome, and any of the next five rows", "",
+			func(f facts) bool { return (f.marked || f.stepOpen) && nothingDone(f) },
 			plan{leave, refusal, reason.OutcomeUnknown},
 		},
 		{
@@ -97,8 +97,8 @@ func table() []row {
 			plan{does: leave, gets: lossOf},
 		},
 		{
-			"failed by an inner call that lost its lock, or was refused after `MarkEffect`", "any",
-			func(f facts) bool { return f.inner && (f.innerRan || f.marked) },
+			"failed by an inner call that lost its lock, or was refused after one of the two", "any",
+			func(f facts) bool { return f.inner && (f.innerRan || f.marked || f.stepOpen) },
 			plan{does: leave, gets: inners},
 		},
 		{
@@ -123,6 +123,16 @@ func table() []row {
 			"lost its lock or claim, another answer", "none",
 			func(f facts) bool { return f.lost },
 			plan{does: leave, gets: ownAnswer},
+		},
+		{
+			"gave another answer, over `MaxResponse`, with a `Once` step without outcome", "none",
+			func(f facts) bool { return f.stepOpen && f.overflow != fits },
+			plan{does: leave, gets: ownAnswer},
+		},
+		{
+			"gave another answer, with a `Once` step without outcome", "any",
+			func(f facts) bool { return f.stepOpen },
+			plan{leave, refusal, reason.OutcomeUnknown},
 		},
 		{
 			"gave another answer", "any",
@@ -175,13 +185,13 @@ func (p plan) client() string {
 // ends calls f with all facts that an attempt can end with, before its transaction is ended.
 func ends(f func(facts)) {
 	bools := []bool{false, true}
-	for n := range 1 << 12 {
+	for n := range 1 << 13 {
 		bit := func(i int) bool { return bools[n>>i&1] }
 		for class := final; class <= failed; class++ {
 			for over := fits; over <= brokenOff; over++ {
 				facts := facts{
 					success: bit(0), class: class, overflow: over, long: bit(1), silent: bit(2), marked: bit(3),
-					lost: bit(4), lockLost: bit(5), inner: bit(6), innerRan: bit(7), handed: bit(11),
+					lost: bit(4), lockLost: bit(5), inner: bit(6), innerRan: bit(7), handed: bit(11), stepOpen: bit(12),
 					policy: policy{strict: bit(8), storeAll: bit(9), releaseInvalid: bit(10)},
 				}
 				for facts.unit = unitNone; facts.unit <= unitOpen; facts.unit++ {
@@ -198,6 +208,8 @@ func ends(f func(facts)) {
 func possible(f facts) bool {
 	inTransaction := f.overflow == fits || f.overflow == oversized || f.overflow == brokenOff
 	switch {
+	case f.handed && f.stepOpen:
+		return false // HandOver refuses it
 	case f.handed && (f.overflow == sentDecided || f.overflow == takenOver):
 		return false // a response that has left ends all hand-overs, and does not settle a claim that was handed over
 	case f.lockLost && !f.lost, f.innerRan && !f.inner:
@@ -283,6 +295,9 @@ func TestWhatIsTrueOfEachPlan(t *testing.T) {
 		"a transaction ends once": func(_ facts, p plan) bool { return p.does == commitUnit || p.does == rollBack },
 		"a marked effect leaves no key free": func(f facts, p plan) bool {
 			return f.marked && frees(p)
+		},
+		"a step that may have had its effect leaves no key free": func(f facts, p plan) bool {
+			return f.stepOpen && frees(p)
 		},
 		"a strict endpoint leaves no key free after an answer that is final or failed": func(f facts, p plan) bool {
 			return f.strict && f.unit == unitNone && (f.class == final || f.class == failed) && !f.inner && frees(p)

@@ -27,10 +27,10 @@ type entry struct {
 	expires     time.Time    // of the record
 	marked      bool
 	damaged     bool
-	ticket      ticket    // the claim was handed over with
-	before      ticket    // the attempt that handed over has taken the claim with
-	response    string    // of a claim: the interim response
-	answered    string    // the token of the attempt with the interim response
+	ticket      ticket // the claim was handed over with
+	before      ticket // the attempt that handed over has taken the claim with
+	response    string // of a claim: the interim response
+	answered    string // the token of the attempt with the interim response
 	steps       steps
 	changed     time.Time // when another token got the record, or the claim was given up
 }
@@ -262,7 +262,7 @@ func (s *Store) abandon(id, token string) error {
 		s.mu.Unlock()
 		return err
 	}
-	e.steps.open = "" // an attempt that gives up has no step under way
+	e.steps.open = ""            // an attempt that gives up has no step under way
 	if e.ticket.token == token { // it counts no more
 		e.ticket, e.before = e.before, ticket{}
 	}

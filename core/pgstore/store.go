@@ -107,7 +107,7 @@ func (s *Store) statements(fit func(text string) string) *statements {
 			" WHERE id = $1::text AND state = 'c' RETURNING id) SELECT EXISTS (SELECT FROM noted)")),
 		channel: "SELECT " + s.channelText(),
 		notify:  "SELECT count(pg_notify(" + s.channelText() + ", payload)::text) FROM unnest($1::text::text[]) AS payload",
-		settle:  fit(s.named("SELECT token, state, ticket, CASE WHEN state = 'c' THEN response END FROM interlock_record AS r, " + bound + " WHERE id = $1::text FOR UPDATE OF r")),
+		settle:  fit(s.named("SELECT token, state, ticket, CASE WHEN state = 'c' THEN response END, steps FROM interlock_record AS r, " + bound + " WHERE id = $1::text FOR UPDATE OF r")),
 		forget:  fit(s.named("DELETE FROM interlock_record USING " + bound + " WHERE id = $1::text")),
 	}
 }

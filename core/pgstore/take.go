@@ -67,6 +67,6 @@ func (r *row) foundWith(ask record.ClaimRequest) record.State {
 
 // settled reads a row when the transaction that has changed it has ended.
 func (s *Store) settled(ctx context.Context, q querier, id string) (r row, err error) {
-	err = q.QueryRowContext(ctx, s.text.Load().settle, id, s.rowWait()).Scan(&r.token, &r.state, &r.heldBy, &r.response)
+	err = q.QueryRowContext(ctx, s.text.Load().settle, id, s.rowWait()).Scan(&r.token, &r.state, &r.heldBy, &r.response, &r.steps)
 	return r, err
 }

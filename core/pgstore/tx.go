@@ -221,17 +221,8 @@ func (w *work) commit(ctx context.Context, ask record.CommitRequest) (record.Com
 	rep := to.CommitReply
 	cancel()
 	switch {
-	case errors.Is(err, sql.ErrTxDone):
-		return rep, record.ErrEnded
 	case err != nil:
-		w.abort()
-		if pgpool.State(err) == "25P02" { // in_failed_sql_transaction
-			return rep, record.ErrAborted
-		}
-		if errors.Is(err, record.ErrEnded) {
-			return rep, err
-		}
-		return rep, fmt.Errorf("%w: %w", record.ErrRolledBack, explain(err))
+		return rep, w.failed(err)
 	case !rep.Stored():
 		w.abort()
 		if to.read { // and is to be replayed
@@ -245,28 +236,51 @@ func (w *work) commit(ctx context.Context, ask record.CommitRequest) (record.Com
 		}
 		return rep, err
 	}
+	if err := w.finish(deadline, func() (bool, error) { return w.store.settle(ctx, ask) }); err != nil {
+		return rep, err
+	}
+	w.store.completed(ask.ID, to.awaited)
+	return rep, nil
+}
+
+// failed rolls back after a statement that failed before the commit, and returns the error of the
+// commit.
+func (w *work) failed(err error) error {
+	if errors.Is(err, sql.ErrTxDone) {
+		return record.ErrEnded
+	}
+	w.abort()
+	switch {
+	case pgpool.State(err) == "25P02": // in_failed_sql_transaction
+		return record.ErrAborted
+	case errors.Is(err, record.ErrEnded):
+		return err
+	}
+	return fmt.Errorf("%w: %w", record.ErrRolledBack, explain(err))
+}
+
+// finish sends the commit. If that gets no answer, settle finds out whether it was carried out.
+func (w *work) finish(deadline time.Time, settle func() (committed bool, err error)) error {
 	timer := time.AfterFunc(time.Until(deadline), w.cancel)
-	err = w.tx.Commit()
+	err := w.tx.Commit()
 	if !timer.Stop() && err == nil {
 		err = context.DeadlineExceeded // as ended says
 	}
 	switch {
 	case err == nil:
-		w.store.completed(ask.ID, to.awaited)
-		return rep, nil
+		return nil
 	case !executed(err):
-		return rep, fmt.Errorf("%w: %w", record.ErrRolledBack, err)
+		return fmt.Errorf("%w: %w", record.ErrRolledBack, err)
 	}
 	w.close() // one connection at a time
-	committed, asking := w.store.settle(ctx, ask)
+	committed, asking := settle()
 	switch {
 	case asking != nil:
-		return rep, fmt.Errorf("%w: commit: %w", asking, err)
+		return fmt.Errorf("%w: commit: %w", asking, err)
 	case !committed:
-		return rep, fmt.Errorf("%w: %w", record.ErrRolledBack, err)
+		return fmt.Errorf("%w: %w", record.ErrRolledBack, err)
 	}
-	w.store.completed(ask.ID, to.awaited)
-	return rep, nil
+	return nil
 }
 
 // close gives the connection back to the pool. The transaction has ended.

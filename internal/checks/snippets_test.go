@@ -252,6 +252,21 @@ func pay(ctx context.Context, amount int64) error {
 	return bank.Transfer(ctx, amount, idempotency.DownstreamKey(ctx))
 }
 
+// hotel is another one.
+var hotel interface {
+	Book(ctx context.Context) (room string, err error)
+}
+
+func order(ctx context.Context, amount int64) (string, error) {
+	_, err := idempotency.Step(ctx, "charge", func(ctx context.Context) (bool, error) {
+		return true, bank.Transfer(ctx, amount, idempotency.DownstreamKey(ctx))
+	})
+	if err != nil {
+		return "", err // answer with a failure: the next attempt goes on here
+	}
+	return idempotency.Step(ctx, "book", hotel.Book, idempotency.Once())
+}
+
 // Of docs/across-services.md: the lock of a handler goes on in a worker.
 func _(
 	ctx context.Context, locker *core.Locker, r *http.Request, lease *core.Lease, text string, send func(context.Context, string) error,
@@ -297,7 +312,7 @@ func _(
 }
 
 func _(ctx context.Context, amount int64) error {
-	_ = pay
+	_, _ = pay, order
 	err := bank.Transfer(ctx, amount, idempotency.DownstreamKey(ctx))
 	return err
 }

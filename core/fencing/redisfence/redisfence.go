@@ -1,5 +1,5 @@
 // Package redisfence keeps values in Redis that refuse the writes of an outdated holder of a lock;
-// package fencing says why. A value is a hash. One of its fields, [Field], is the greatest token
+// package fencing says why. A value is a hash. Its field [Field] is the greatest token
 // that has claimed the value. Claim a value when you read it in order to change it. A write
 // succeeds only for the token that claimed the value:
 //

@@ -13,6 +13,8 @@ type Resolution struct {
 	found    bool
 	answer   *endpoint.Response // nil: it was not carried out
 	protocol string
+	step     string // of StepDone
+	result   []byte
 }
 
 // CarriedOut says that the request had its effect. From now on requests with its key
@@ -22,11 +24,25 @@ type Resolution struct {
 // [endpoint.FuncDone] and the encoded result. The protocol is the request's; an
 // answer of another protocol is never sent (reason.NoRecord).
 func CarriedOut(protocol string, answer endpoint.Response) Resolution {
-	return Resolution{true, &answer, protocol}
+	return Resolution{found: true, answer: &answer, protocol: protocol}
+}
+
+// StepDone says that the open step of the request (idempotency.Once) had its effect, with this
+// result in its encoded form: JSON, unless the step has a codec. The next request with its key, or
+// the job with its ticket, goes on after the step.
+func StepDone(step string, result []byte) Resolution {
+	return Resolution{found: true, step: step, result: result}
+}
+
+// Step returns the step of [StepDone] and its result. ok is false for another Resolution.
+func (r Resolution) Step() (step string, result []byte, ok bool) {
+	return r.step, r.result, r.step != ""
 }
 
 // NotCarriedOut says that the request had no effect, and will have none. The next
-// request with its key is carried out.
+// request with its key is carried out. If steps of it are stored (idempotency.Step), NotCarriedOut is
+// about the open step, or the effect that was marked, alone: the next request goes on after
+// the stored steps.
 func NotCarriedOut() Resolution { return Resolution{found: true} }
 
 // Answer returns what requests with the key get from now on, and its protocol. answer is

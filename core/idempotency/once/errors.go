@@ -6,14 +6,15 @@ import (
 	"time"
 
 	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/idempotency"
 	"github.com/interlock-go/interlock/core/reason"
 )
 
 // Final marks an error of a function ([Do]) as its answer: it is stored and replayed,
 // and the function does not run again for its key. Use it for what no later try
 // changes: the account is closed, the message cannot be parsed. An error that wraps
-// the returned one is marked too, and so is a [StoredError] of a function inside.
-// Final(nil) is nil.
+// the returned one is marked too, and so are a [StoredError] of a function inside and the final
+// error of a step ([idempotency.StepError]). It is [idempotency.Final]. Final(nil) is nil.
 //
 // In a transaction of the request (pgstore.Tx) a marked error is an answer, too: the
 // writes of the function are committed with it. A function that must undo its writes
@@ -21,22 +22,9 @@ import (
 //
 // The store keeps the text of the error, in plain text unless there is a
 // [idempotency.Seal].
-func Final(err error) error {
-	if err == nil {
-		return nil
-	}
-	return &finalError{err}
-}
+func Final(err error) error { return idempotency.Final(err) }
 
-type finalError struct{ error }
-
-func (e *finalError) Unwrap() error { return e.error }
-
-func isFinal(err error) bool {
-	var final *finalError
-	var stored *StoredError
-	return errors.As(err, &final) || errors.As(err, &stored)
-}
+func isFinal(err error) bool { return errors.Is(err, idempotency.ErrFinal) }
 
 // StoredError is an error of a function that is the stored answer of its key ([Do]).
 // A further call with the key gets the same text and does not run the function.
@@ -59,6 +47,9 @@ func (e *StoredError) Error() string { return e.Text }
 
 // Unwrap returns the error that the function returned; nil in a replay.
 func (e *StoredError) Unwrap() error { return e.err }
+
+// Is reports a match with [idempotency.ErrFinal].
+func (e *StoredError) Is(target error) bool { return target == idempotency.ErrFinal }
 
 // returned is an error of the function for the call that ran it.
 func returned(failure error) error {

@@ -35,6 +35,18 @@ type Unit interface {
 	Rollback(ctx context.Context) error
 }
 
+// StepUnit is a [Unit] for a step of the request (idempotency.Step). The engine calls one of CommitStep and
+// Rollback, once, when the function of the step has returned.
+type StepUnit interface {
+	Unit
+
+	// CommitStep stores the steps in the record, as [Store.Step] does, and commits the transaction. If
+	// the record is another token's, it rolls back and returns driver.ErrNotOwner. The other
+	// errors, and the lock that makes [Store.Claim] and [Store.Abandon] wait, are as for
+	// [Unit.Commit].
+	CommitStep(ctx context.Context, req StepRequest) error
+}
+
 // Transactor is implemented by a store that keeps its records in a database with a [Unit], as
 // package core/pgstore does. Any other store refuses the option idempotency.Transactional.
 type Transactor interface {
