@@ -80,7 +80,7 @@ func TestATaskTakesWhatGoesAlong(t *testing.T) {
 	}
 }
 
-// The rule of a consumer reads the tokens of a task as those of a request, and its context knows
+// The rule of a consumer reads the tokens of a task as if a request had brought them, and its context knows
 // the producer.
 func TestATaskOfAnOutdatedHolderIsArchived(t *testing.T) {
 	w := newWorld(t)

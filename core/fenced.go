@@ -28,7 +28,7 @@ type fence struct {
 // token of another lock does not count. All callers take their locks in one store under one
 // prefix, or their tokens cannot be compared. A client sends its tokens with the option
 // SendFences of httplock.Transport or of grpclock.UnaryClientRetry. It passes on the tokens of its
-// own callers, too, also those of other keys; a service in between without such a rule has [Relay].
+// own callers, too, also callers with other keys; a service in between without such a rule has [Relay].
 //
 // claim compares the tokens with the greatest tokens that the resource has seen, and raises
 // these. It gets the fences of one request, at least one, sorted by key, and must be safe for
@@ -90,7 +90,7 @@ func (g *Guard) claim(ctx context.Context, p Prepared) (Section, *Refusal) {
 	fences, sent, err := g.fence.of(p)
 	if err == nil && len(fences) > 0 {
 		err = g.fence.claim(ctx, fences)
-		// The end of ctx can be a loss as well: that of a lock of this service.
+		// The end of ctx can be a loss as well: a lock of this service was lost.
 		if errors.Is(err, ErrLost) && ctx.Err() == nil {
 			err = fmt.Errorf("%w: %w", errStaleToken, err)
 		}

@@ -1,5 +1,5 @@
-// Package gocronlock runs the jobs of gocron (github.com/go-co-op/gocron/v2) in one of several
-// processes: [NewLocker] makes its Locker, [NewElector] its Elector.
+// Package gocronlock runs each job of gocron (github.com/go-co-op/gocron/v2) in a single process,
+// where several have it: [NewLocker] makes its Locker, [NewElector] its Elector.
 //
 //	locks, err := gocronlock.NewLocker(locker, 30*time.Second)
 //	if err != nil {

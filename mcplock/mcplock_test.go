@@ -304,7 +304,7 @@ func TestAStoredErrorOfTheProtocolKeepsItsCode(t *testing.T) {
 	}
 }
 
-// The first result of a tool that hands on the stored result of another server is the first one of this tool.
+// The first result of a tool that hands on the stored result of another server is also the first result of this tool.
 func TestAToolDoesNotPassTheMarkOfAnotherServerOn(t *testing.T) {
 	upstream := inMemory(t, serverOf(map[string]mcp.ToolHandler{
 		"pay": func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error) {

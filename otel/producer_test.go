@@ -11,7 +11,7 @@ import (
 	"github.com/interlock-go/interlock/core/observe"
 )
 
-// A message is consumed in another trace than that of its producer. The lock that the consumer
+// A message is not consumed in the trace of its producer. The lock that the consumer
 // waits for leads there.
 func TestTheLockSpansOfAConsumerLinkToItsProducer(t *testing.T) {
 	for name, c := range map[string]struct {

@@ -81,7 +81,7 @@ func TestAMessageTakesWhatGoesAlong(t *testing.T) {
 	}
 }
 
-// The rule of a consumer reads the tokens of a message as those of a request.
+// The rule of a consumer reads the tokens of a message as if a request had brought them.
 func TestAMessageOfAnOutdatedHolderIsPutAside(t *testing.T) {
 	w := newWorld(t)
 	var latest int64

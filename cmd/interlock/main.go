@@ -36,7 +36,7 @@ var commands []*command
 // init is where the table is filled, since completion and help read it too.
 func init() {
 	commands = []*command{
-		lsCommand, inspectCommand, lockersCommand, waitCommand, releaseCommand, runCommand, doctorCommand, idemCommand,
+		lsCommand, inspectCommand, lockersCommand, waitCommand, releaseCommand, runCommand, runsCommand, doctorCommand, idemCommand,
 		uiCommand,
 		completionCommand, versionCommand,
 	}

@@ -23,8 +23,8 @@ var runCommand = &command{
 	args:  "KEY [--] COMMAND [ARGS...]",
 	short: "run a command while holding a lock",
 	long: `Runs COMMAND while this process holds the lock KEY. While another process holds it,
-run waits. It keeps two runs apart, and does not make them one: a host that comes when the
-first run has ended runs COMMAND again. COMMAND has INTERLOCK_KEY and INTERLOCK_TOKEN (the fencing token) in its
+run waits. It keeps two runs apart: a host that comes when the first run has ended runs COMMAND
+again, unless -per makes them one. COMMAND has INTERLOCK_KEY and INTERLOCK_TOKEN (the fencing token) in its
 environment, and a process group of its own. "--" is needed before a key or a command
 that begins with a dash. SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1
 and SIGUSR2 are passed on to the group.
@@ -45,6 +45,7 @@ Exit status: the status of COMMAND, 128+n if signal n ended it, or
 		{"run -wait 0 nightly-report -- /usr/local/bin/report --all", "from the cron of several hosts: while one runs it, the others end with 75"},
 		{"run -wait 10m -ttl 1m deploy/web -- ./deploy.sh production", "wait for another deploy, and give this one 10s to clean up"},
 		{"run -wait 0 -at-least 5m nightly-report -- report", "a host with a clock that is late by less than 5m does not run it again"},
+		{"run -wait 0 -per 24h -zone Europe/Berlin nightly-report -- report", "once a day, on the first host that comes and succeeds"},
 		{"run -permits 4 thumbnails -- ./thumbnails.sh", "four at once, over all hosts"},
 		{"run migrations -shell -- 'migrate up && migrate status'", "a string for the shell"},
 	},

@@ -141,7 +141,7 @@ func failed(err error) iter.Seq2[Record, error] {
 const mostUnknown = 1000
 
 // Unknown counts the records with an unknown outcome ([RecordUnknown]), of all endpoints, up to 1,000.
-// It goes through all records: do not call it for each request. The errors are those of Records.
+// It goes through all records: do not call it for each request. It returns the errors of Records.
 func (f *Fleet) Unknown(ctx context.Context) (int, error) {
 	found := make(map[string]struct{}) // a list can return a record twice
 	for r, err := range f.Records(ctx, RecordQuery{States: []string{RecordUnknown}}) {

@@ -45,6 +45,24 @@ func (e *Engine) Look(ctx context.Context, scope, key string) (Progress, error) 
 	if err != nil {
 		return Progress{}, fmt.Errorf("interlock: looking at a record: %w", err)
 	}
+	return e.look(ctx, id)
+}
+
+// LookCall is [Engine.Look] for authors of adapters: the call has the principal and the key, as for
+// [Engine.Do]. It also returns the errors of the call's Key and Scope.
+func (e *Engine) LookCall(ctx context.Context, call endpoint.Call) (Progress, error) {
+	key, err := call.Key()
+	if err != nil {
+		return Progress{}, fmt.Errorf("interlock: looking at a record: %w", err)
+	}
+	scope, err := e.scope(ctx, call)
+	if err != nil {
+		return Progress{}, fmt.Errorf("interlock: looking at a record: %w", err)
+	}
+	return e.look(ctx, e.config.record(scope, key))
+}
+
+func (e *Engine) look(ctx context.Context, id string) (Progress, error) {
 	reply, err := e.store.Claim(ctx, record.ClaimRequest{
 		ID: id, Look: true, Strict: e.config.strict,
 		Deadline: time.Now().Add(storeWait), Late: func(record.ClaimReply, error) {},

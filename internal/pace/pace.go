@@ -13,7 +13,7 @@ import (
 
 // Pace is how fast a server answers this test.
 type Pace struct {
-	// RoundTrip is the middle one of a few round trips: neither the first one, which also
+	// RoundTrip is the median of a few round trips: neither the first one, which also
 	// connects, nor a moment in which the machine stood still must stretch the test.
 	RoundTrip time.Duration
 }

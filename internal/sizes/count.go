@@ -101,7 +101,7 @@ func count() (c counts, err error) {
 	return c, err
 }
 
-// module counts in one module, without those that are nested in it.
+// module counts in one module, without its nested modules.
 func (c *counts) module(root string) error {
 	shipped, err := shipping(root)
 	if err != nil {

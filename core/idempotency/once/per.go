@@ -41,7 +41,7 @@ const maxPeriod = 366 * day
 // midnight finds that the day's run is done, and the next one comes a day later.
 func early(period time.Duration) time.Duration { return min(period/20, time.Second) }
 
-// Per makes a singleton job, as one of cron on several hosts: it runs fn once in each period, over all processes on the store.
+// Per makes a singleton job, as cron needs on several hosts: it runs fn once in each period, over all processes on the store.
 // Every process calls it from its own schedule, as often as it wants.
 //
 //	err := once.Per(ctx, engine, "send-reports", 24*time.Hour, sendReports)
@@ -70,11 +70,38 @@ func early(period time.Duration) time.Duration { return min(period/20, time.Seco
 func Per(
 	ctx context.Context, engine *idempotency.Engine, name string, period time.Duration, fn func(ctx context.Context) error, opts ...Option,
 ) error {
+	key, opts, err := keyOfPeriod(name, period, opts)
+	if err != nil {
+		return err
+	}
+	if engine.Retention() < 2*period {
+		engine = engine.With(idempotency.Retention(2 * period)) // or a tick would be forgotten before its end
+	}
+	_, err = Do(ctx, engine, key, struct{}{}, func(ctx context.Context, _ struct{}) (struct{}, error) {
+		return struct{}{}, fn(ctx)
+	}, opts...)
+	return err
+}
+
+// LookPer returns how far the run of [Per] is in the present period, without running anything:
+// [idempotency.StageFinished] after a run that succeeded. It takes the arguments and options of Per, and returns the
+// errors of [Look].
+func LookPer(ctx context.Context, engine *idempotency.Engine, name string, period time.Duration, opts ...Option) (idempotency.Stage, error) {
+	key, opts, err := keyOfPeriod(name, period, opts)
+	if err != nil {
+		return "", err
+	}
+	_, stage, err := Look[struct{}](ctx, engine, key, opts...)
+	return stage, err
+}
+
+// keyOfPeriod is the key of a job in the present period, with the options for it.
+func keyOfPeriod(name string, period time.Duration, opts []Option) (key string, all []Option, err error) {
 	switch {
 	case period <= 0 || period > maxPeriod:
-		return fmt.Errorf("%w: Per(%q, %v): the period must be positive and at most %v", core.ErrConfig, name, period, maxPeriod)
+		return "", nil, fmt.Errorf("%w: Per(%q, %v): the period must be positive and at most %v", core.ErrConfig, name, period, maxPeriod)
 	case name == "":
-		return fmt.Errorf("%w: Per without a name", core.ErrConfig)
+		return "", nil, fmt.Errorf("%w: Per without a name", core.ErrConfig)
 	}
 	var in function
 	for _, o := range opts {
@@ -83,15 +110,8 @@ func Per(
 		}
 	}
 	if in.location != nil && period%day != 0 {
-		return fmt.Errorf("%w: Per(%q, %v) with In: the period must be whole days, of 24 h each", core.ErrConfig, name, period)
+		return "", nil, fmt.Errorf("%w: Per(%q, %v) with In: the period must be whole days, of 24 h each", core.ErrConfig, name, period)
 	}
-	if engine.Retention() < 2*period {
-		engine = engine.With(idempotency.Retention(2 * period)) // or a tick would be forgotten before its end
-	}
-	key := fmt.Sprintf("%v %s %s", period, tick(time.Now().Add(early(period)), period, in.location), name)
-	opts = append([]Option{Scoped("interlock.OncePer")}, opts...)
-	_, err := Do(ctx, engine, key, struct{}{}, func(ctx context.Context, _ struct{}) (struct{}, error) {
-		return struct{}{}, fn(ctx)
-	}, opts...)
-	return err
+	key = fmt.Sprintf("%v %s %s", period, tick(time.Now().Add(early(period)), period, in.location), name)
+	return key, append([]Option{Scoped("interlock.OncePer")}, opts...), nil
 }

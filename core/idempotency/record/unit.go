@@ -55,7 +55,7 @@ type Transactor interface {
 }
 
 // IsTransactional reports whether a store is a [Transactor]. Like pgstore.Tx it also finds the store
-// inside another one that has a method Unwrap() Store.
+// inside another unit that has a method Unwrap() Store.
 func IsTransactional(store Store) bool {
 	for {
 		switch s := store.(type) {

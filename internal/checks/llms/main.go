@@ -44,7 +44,7 @@ type text struct {
 	section, title, link, about, body string
 }
 
-// sections are those of llms.txt, in order. A model that has little room leaves the last one.
+// sections are the sections of llms.txt, in order. A model that has little room leaves the last one.
 var sections = []string{"Documents", "Packages", "Optional"}
 
 // optional are the pages that the use of the toolkit does not need.

@@ -59,15 +59,20 @@ type Command struct {
 	wait, ttl, grace time.Duration // a negative wait is for ever
 	least            time.Duration // the lock is kept for so long at least
 	kind             []core.Option // several commands at once; nil: one
-	busy             int           // the exit status where the lock is not to be had
+	per              time.Duration // the command succeeds once in each; 0: without a bound
+	record           bool          // its last run is kept
+	location         *time.Location
+	busy             int // the exit status where the lock is not to be had
 	args             []string
 }
 
 // Flags are the flags of `interlock run`.
 type Flags struct {
 	wait, ttl, grace time.Duration // negative: not given
-	least            time.Duration
+	least, per       time.Duration
 	shell, shared    bool
+	record           bool
+	zone             string
 	replicas         int
 	permits, busy    int
 }
@@ -83,6 +88,10 @@ func (f *Flags) Define(fs *flag.FlagSet) {
 		func(s string) error { return duration(s, 0, maxTTL, &f.grace) })
 	fs.Func("at-least", "keep the lock for this `duration` from its grant at least, also after COMMAND has ended, for hosts with clocks that differ (default: release it when COMMAND ends)",
 		func(s string) error { return duration(s, 0, maxTTL, &f.least) })
+	fs.Func("per", "run COMMAND until it succeeds once in each `period`, over all hosts, such as 24h: a host that comes later does not run it again",
+		func(s string) error { return duration(s, time.Second, maxWait, &f.per) })
+	fs.StringVar(&f.zone, "zone", "UTC", "`location` in which periods of whole days begin at midnight, such as Europe/Berlin, or Local")
+	fs.BoolVar(&f.record, "record", false, "keep the last run for interlock runs; -per does")
 	fs.IntVar(&f.permits, "permits", 0, "let this `number` of commands with the key run at once, over all hosts (default: one)")
 	fs.BoolVar(&f.shared, "shared", false, "share the lock with other commands that have -shared, and exclude those without")
 	fs.IntVar(&f.busy, "conflict-status", StatusBusy, "exit `status` if the lock was not to be had in time, from 0 to 255")
@@ -96,7 +105,14 @@ func (f *Flags) Replicas() (n int, within time.Duration) { return f.replicas, ti
 
 // Command returns the command to run. Its error names the mistake and the accepted forms.
 func (f *Flags) Command(key string, command []string) (*Command, error) {
-	c := &Command{wait: f.wait, ttl: f.ttl, grace: f.grace, least: f.least, busy: f.busy, args: command}
+	c := &Command{
+		wait: f.wait, ttl: f.ttl, grace: f.grace, least: f.least, per: f.per, record: f.record, busy: f.busy, args: command,
+	}
+	zone, err := Zone(f.zone)
+	if err != nil {
+		return nil, err
+	}
+	c.location = zone
 	if c.grace < 0 {
 		c.grace = c.ttl / 6
 	}
@@ -111,6 +127,10 @@ func (f *Flags) Command(key string, command []string) (*Command, error) {
 		return nil, fmt.Errorf("-shell takes one string, and got %d: quote the command", len(command))
 	case f.replicas < 0:
 		return nil, fmt.Errorf("-replicas %d: must not be negative", f.replicas)
+	case c.per > 0 && (f.permits > 0 || f.shared):
+		return nil, errors.New("-per is for a command that runs alone: leave out -permits and -shared")
+	case c.location != nil && c.per%(24*time.Hour) != 0:
+		return nil, fmt.Errorf("-zone is for periods of whole days, and -per is %v", c.per)
 	case f.permits < 0:
 		return nil, fmt.Errorf("-permits %d: at least 1 is accepted", f.permits)
 	case f.shared && f.permits > 0:
@@ -134,6 +154,18 @@ func (f *Flags) Command(key string, command []string) (*Command, error) {
 		c.args = append(shellArgs(), command[0])
 	}
 	return c, nil
+}
+
+// Zone returns the location of a name; nil for UTC.
+func Zone(name string) (*time.Location, error) {
+	if name == "UTC" {
+		return nil, nil //nolint:nilnil // UTC is no error
+	}
+	zone, err := time.LoadLocation(name)
+	if err != nil {
+		return nil, fmt.Errorf("-zone %q: a name of the time zone database is accepted, such as Europe/Berlin: %w", name, err)
+	}
+	return zone, nil
 }
 
 // ParseDuration reads a duration, such as 500ms, 30s or 5m. A number alone is of seconds.

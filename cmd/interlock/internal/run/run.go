@@ -88,6 +88,18 @@ func (c *Command) Run(ctx context.Context, store core.Store, streams Streams) in
 		log.printf("the lock %q is held by the interlock run that this command runs under: it would wait without end", c.key)
 		return StatusUsage
 	}
+	var records *Records
+	if c.per > 0 || c.record {
+		if records, err = NewRecords(store, c.ttl, c.location); err != nil {
+			log.printf("%v", err)
+			return StatusUsage
+		}
+		defer func() {
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeWait)
+			defer cancel()
+			_ = records.Close(ctx)
+		}()
+	}
 	incoming, stops := receive()
 	defer signal.Stop(incoming)
 
@@ -112,6 +124,38 @@ func (c *Command) Run(ctx context.Context, store core.Store, streams Streams) in
 		}
 		return c.busy
 	}
+	execute := func() int { return c.execute(ctx, path, lease, streams, log, incoming, stops, loss) }
+	if records == nil {
+		return execute()
+	}
+	status, ran := c.recorded(ctx, records, lease.Token(), func() int { return stopped(incoming) }, log, execute)
+	if !ran {
+		_ = lease.Release(ctx)
+	}
+	return status
+}
+
+// stopped waits for a moment, and returns the number of a signal that ends a wait, or 0.
+func stopped(incoming <-chan os.Signal) int {
+	pause := time.NewTimer(lookAgain)
+	defer pause.Stop()
+	for {
+		select {
+		case sig := <-incoming:
+			if ends(sig) {
+				return number(sig)
+			}
+		case <-pause.C:
+			return 0
+		}
+	}
+}
+
+// execute runs the command under the lease, releases the lock and returns the exit status.
+func (c *Command) execute(
+	ctx context.Context, path string, lease *core.Lease, streams Streams, log logger,
+	incoming, stops <-chan os.Signal, loss <-chan core.Loss,
+) int {
 	granted := time.Now()
 	speak := streams.Voice.hush()
 	child, err := start(path, c.args, append(os.Environ(),

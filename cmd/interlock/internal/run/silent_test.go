@@ -50,8 +50,8 @@ func (h *host) close() {
 	_ = h.store.Close()
 }
 
-// once is a run without -wait, by a process of its own.
-func once(t *testing.T, server *castest.Memory) (took time.Duration, said []string, err error) {
+// askOnce is a run without -wait, by a process of its own.
+func askOnce(t *testing.T, server *castest.Memory) (took time.Duration, said []string, err error) {
 	t.Helper()
 	h := hostOf(t, server)
 	defer h.close()
@@ -85,16 +85,16 @@ func TestARunThatDoesNotWaitHasTheLockOfADeadOneAfterItsLease(t *testing.T) {
 			t.Fatal(err)
 		}
 		time.Sleep(5 * time.Minute) // it renews
-		if took, said, err := once(t, server); !errors.Is(err, core.ErrHeld) || took > time.Second || len(said) > 0 {
+		if took, said, err := askOnce(t, server); !errors.Is(err, core.ErrHeld) || took > time.Second || len(said) > 0 {
 			t.Errorf("beside a holder that lives: %v after %v, and it said %q; want ErrHeld at once", err, took, said)
 		}
 		close(wrapper.cut)
 		time.Sleep(time.Second)
-		if took, _, err := once(t, server); !errors.Is(err, core.ErrHeld) || took > time.Second {
+		if took, _, err := askOnce(t, server); !errors.Is(err, core.ErrHeld) || took > time.Second {
 			t.Errorf("a second after the holder died: %v after %v; want ErrHeld at once", err, took)
 		}
 		time.Sleep(2 * time.Minute)
-		took, said, err := once(t, server)
+		took, said, err := askOnce(t, server)
 		if err != nil || took < defaultTTL || took > defaultTTL+silentMore {
 			t.Errorf("two minutes after the holder died: %v after %v; want the lock after its lease of %v", err, took, defaultTTL)
 		}
@@ -121,7 +121,7 @@ func TestARunThatDoesNotWaitStaysUntilTheHolderGivesASignOfLife(t *testing.T) {
 		if _, err := holder.Lock(t.Context(), "k"); err != nil {
 			t.Fatal(err)
 		}
-		took, said, err := once(t, server)
+		took, said, err := askOnce(t, server)
 		if !errors.Is(err, core.ErrHeld) || took > defaultTTL/2 {
 			t.Errorf("%v after %v, and it said %q; want ErrHeld with the first renewal", err, took, said)
 		}
@@ -159,7 +159,7 @@ func TestARunThatDoesNotWaitHasALockThatIsKeptForTheDead(t *testing.T) {
 					t.Fatal(err)
 				}
 				time.Sleep(time.Hour)
-				if took, said, err := once(t, server); err != nil || took > 10*time.Second {
+				if took, said, err := askOnce(t, server); err != nil || took > 10*time.Second {
 					t.Errorf("%v after %v, and it said %q; want the lock when those that have died have had their turns", err, took, said)
 				}
 			})
@@ -213,11 +213,11 @@ func TestARunThatDoesNotWaitHasALockThatWasKeptAtLeast(t *testing.T) {
 			t.Fatal(err)
 		}
 		time.Sleep(30 * time.Second)
-		if took, _, err := once(t, server); !errors.Is(err, core.ErrHeld) || took > time.Minute {
+		if took, _, err := askOnce(t, server); !errors.Is(err, core.ErrHeld) || took > time.Minute {
 			t.Errorf("half a minute later: %v after %v; want ErrHeld", err, took)
 		}
 		time.Sleep(24 * time.Hour)
-		took, said, err := once(t, server)
+		took, said, err := askOnce(t, server)
 		t.Logf("it took %v and said %q", took, said)
 		if err != nil || took > time.Minute+silentMore {
 			t.Errorf("a day later: %v after %v; want the lock after a minute at most", err, took)

@@ -118,6 +118,19 @@ type Record struct {
 	Cursor     string `json:"cursor"`
 }
 
+// Run is the last run of a command, and whether a run has succeeded in this period: "done", "running" or
+// "missing", and empty if that was not asked.
+type Run struct {
+	Key    string     `json:"key"`
+	Began  *time.Time `json:"began"`
+	Ended  *time.Time `json:"ended"`
+	Status int        `json:"status"`
+	Host   string     `json:"host"`
+	PID    int        `json:"pid"`
+	Token  int64      `json:"token"`
+	Period string     `json:"period"`
+}
+
 // Result is the result of release, wait, idem resolve and idem forget.
 type Result struct {
 	Key    string  `json:"key"`
