@@ -376,7 +376,7 @@ func TestTokensPassAServiceInBetween(t *testing.T) {
 	claim := func(context.Context, []core.Fence) error { return nil }
 	for name, middle := range map[string]struct {
 		rule *core.Guard
-		want string // what the next service gets
+		want string // the request to the next service
 	}{
 		"Relay":                  {core.Relay(), field},
 		"Fenced with other keys": {core.Fenced("order/7", claim, core.AllowUnfenced()), field},

@@ -20,7 +20,7 @@ import (
 
 // shelf is a store with locks and records in memory. A list of it ends with the error, after all else.
 type shelf struct {
-	driver.Store // calls of what is not written below end the test
+	driver.Store // calls of other methods end the test
 	record.Lister
 	held    []driver.View
 	records []record.View

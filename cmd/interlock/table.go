@@ -45,7 +45,7 @@ func (l *list) add(value any, row ...string) error {
 	return nil
 }
 
-// end prints the rest, and returns the error with which the reading ended.
+// end prints the rest, and returns the error that ended the reading.
 func (l *list) end(err error) error {
 	if l.table == nil {
 		return err

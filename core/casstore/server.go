@@ -21,7 +21,7 @@ type Server interface {
 	//
 	// Each entry that the [Answer] has read is from a moment after the call of Commit, and after the
 	// operations: a member that lags must not answer alone. Two entries can be from different
-	// moments: the store compares in its next transaction what it relies on.
+	// moments: the store compares in its next transaction the entries that it relies on.
 	//
 	// An error that matches [ErrRefused] says that nothing was executed, nor will be, and
 	// that the same transaction does not succeed later. An error that matches
@@ -111,7 +111,7 @@ type Txn struct {
 	List []Range
 	// Else has the names of entries to return if the conditions did not hold.
 	Else []string
-	// Late, in a transaction that only reads, says that one member may answer alone. What it reads may be from before
+	// Late, in a transaction that only reads, says that one member may answer alone. Its entries may be from before
 	// the call of Commit, but not from before an answer that the same Server has given before the call.
 	Late bool
 }

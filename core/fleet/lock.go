@@ -105,7 +105,7 @@ type Waiter struct {
 	Kept bool
 }
 
-// Locker is what the store has about a process that takes locks (core.Service,
+// Locker is the store's data about a process that takes locks (core.Service,
 // core.Unlisted).
 type Locker struct {
 	// ID is the random id of the locker. The names of its owners begin with it.

@@ -49,7 +49,7 @@ var approaches = []approach{
 // its reads and writes in p.hold. Between its read and its write it calls p.work.
 type debit func(ctx context.Context, account string, p place) error
 
-// place has the two calls by which a process is observed and stopped.
+// place has the two calls that observe and stop a process.
 type place struct {
 	hold func(ctx context.Context, section func() error) error
 	work func()

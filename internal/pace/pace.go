@@ -14,7 +14,7 @@ import (
 // Pace is how fast a server answers this test.
 type Pace struct {
 	// RoundTrip is the median of a few round trips: neither the first one, which also
-	// connects, nor a moment in which the machine stood still must stretch the test.
+	// connects, nor a moment when the machine stood still must stretch the test.
 	RoundTrip time.Duration
 }
 

@@ -9,7 +9,7 @@
 // A day's work is an adapter in four steps; examples/adapter is one, complete:
 //
 //  1. A core.Request on the framework's request: six getters.
-//  2. One call of Guard.Do of package core in a middleware of the framework. What it runs calls
+//  2. One call of Guard.Do of package core in a middleware of the framework. The function that it runs calls
 //     adapter.BeginAnswer before the answer leaves.
 //  3. The refusal as an answer: core.Refusal.HTTP has status, header and body, and
 //     reason.Reason.GRPC the code for other protocols.

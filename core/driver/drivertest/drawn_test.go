@@ -13,7 +13,7 @@ import (
 // asks has the fields of requests that the plays have.
 var asks drawn.Fields[driver.AcquireRequest]
 
-// noted is a store that notes what it is asked for.
+// noted is a store that notes its requests.
 type noted struct{ *memstore.Store }
 
 func (s noted) Acquire(ctx context.Context, req driver.AcquireRequest) (driver.Reply, error) {

@@ -87,10 +87,10 @@ func (s *stage) step(p *step) (err error) {
 	return nil
 }
 
-// soon is the instant at which the patience ends.
+// soon is the end of the patience.
 func soon() time.Time { return time.Now().Add(patience) }
 
-// end is the instant at which a step gives up: after the end of a within block no failure counts.
+// end is the instant when a step gives up: after the end of a within block no failure counts.
 func (s *stage) end() time.Time { return cmp.Or(s.ends, soon()) }
 
 // until calls f until it returns no error.

@@ -212,7 +212,7 @@ func (c asked) by(r *candidate, now time.Time) (o effect, ttl time.Duration, roo
 // turn is the text of a call in an effect.
 func turn(id string, in time.Duration) string { return fmt.Sprintf("%s in %v, ", id, in) }
 
-// turns returns what the lockers make of a message: of a list with its head, or else the message.
+// turns returns the lockers' reading of a message: of a list with its head, or else the message.
 func turns(message string) (calls string) {
 	free, text := 0, message
 	if number, rest, _ := strings.Cut(message, ","); strings.HasPrefix(number, "*") {

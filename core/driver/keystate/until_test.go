@@ -8,7 +8,7 @@ import (
 	"github.com/interlock-go/interlock/core/driver"
 )
 
-// Until is the instant from which a record keeps no owner out.
+// Until is the first instant when a record keeps no owner out.
 func TestARecordKeepsOthersOutUntilItsEnd(t *testing.T) {
 	t.Parallel()
 	seed := uint64(time.Now().UnixNano())

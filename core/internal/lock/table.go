@@ -59,7 +59,7 @@ type store struct {
 	turns driver.Turns // the store, if it gives turns
 }
 
-// owners are the names under which a Table asks.
+// owners are the names that a Table gives to its requests.
 type owners struct {
 	prefix string        // of the owners: the ID and a colon
 	seq    atomic.Uint64 // of the last owner, without the mark attentive

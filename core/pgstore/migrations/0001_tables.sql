@@ -20,7 +20,7 @@ CREATE TABLE interlock_record (
 	lease_until timestamptz NOT NULL, -- of the claim
 	keep_until  timestamptz NOT NULL, -- after it the record does not count
 	stone_until timestamptz,          -- until when it is remembered that there was a response
-	sweep_hour  integer     NOT NULL, -- the hour since 1970 in which the row can be deleted
+	sweep_hour  integer     NOT NULL, -- the hour since 1970 when the row can be deleted
 	ticket        text,               -- the token of the attempt that handed the claim over
 	ticket_until  timestamptz,        -- its own end: until then no duplicate takes the claim
 	earlier       text,               -- the ticket that this attempt had taken

@@ -19,7 +19,7 @@ const (
 	lookAgain = time.Second
 )
 
-// Last is what is kept of the last run of a key.
+// Last is the kept part of the last run of a key.
 type Last struct {
 	Host   string    `json:"host"`
 	PID    int       `json:"pid"`

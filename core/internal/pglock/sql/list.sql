@@ -1,6 +1,6 @@
 -- Reads a page of the table, in the order of the keys. It writes nothing.
 --
--- $1 the key with which the page begins      $2 how many rows at the most
+-- $1 the first key of the page      $2 how many rows at the most
 --
 -- Returns the rows of locks that are held or may be kept, and the last row of a full page: the
 -- key; the record; the clock, in µs since 1970; the number of the row in its page.
