@@ -48,6 +48,8 @@ type rule struct {
 	waiting, holding       int
 	refused, lost, decided map[string]int64
 	wait, hold             histogram
+	batches, items         int64 // of package gather
+	largest                int
 }
 
 // call is one observation of a lock: an acquisition, and the lease that it yields.
@@ -82,7 +84,7 @@ func (o *Observer) Start(ctx context.Context, op observe.Operation) (context.Con
 	}
 	o.last = c
 	o.mu.Unlock()
-	return ctx, observe.Observation{Acquired: c.acquired, Released: c.released, Renewed: c.renewed, Lost: c.lost}
+	return ctx, observe.Observation{Acquired: c.acquired, Released: c.released, Renewed: c.renewed, Lost: c.lost, Gathered: c.gathered}
 }
 
 // unlocked observes a request that asks for no lock.
@@ -180,6 +182,14 @@ func (c *call) released(r observe.Released) {
 		o.noteLoss(c.rule, *r.Lost)
 	}
 	c.end()
+}
+
+func (c *call) gathered(g observe.Gathered) {
+	c.observer.mu.Lock()
+	defer c.observer.mu.Unlock()
+	c.rule.batches++
+	c.rule.items += int64(g.Items)
+	c.rule.largest = max(c.rule.largest, g.Items)
 }
 
 func (c *call) renewed(r observe.Renewed) {

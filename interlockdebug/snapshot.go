@@ -84,6 +84,11 @@ type Rule struct {
 	Decided        map[string]int64 `json:"decided"`  // requests of an idempotent endpoint, by outcome
 	Wait           Latency          `json:"wait"`     // of acquisitions that were granted
 	Hold           Latency          `json:"hold"`
+	// Batches counts the sections of package gather, and Items the items in them. LargestBatch is the
+	// number of items of the largest.
+	Batches      int64 `json:"batches,omitempty"`
+	Items        int64 `json:"items,omitempty"`
+	LargestBatch int   `json:"largest_batch,omitempty"`
 }
 
 // Latency is a histogram of durations.
@@ -203,7 +208,7 @@ func (p *page) counts(s *Snapshot) {
 			Granted: r.granted, Reentered: r.reentered, Contended: r.contended, HandedOver: r.handedOver,
 			Refused: copied(r.refused), Lost: copied(r.lost), Decided: copied(r.decided),
 			Renewals: r.renewed, RenewalsFailed: r.renewalsFailed, Rejected: r.rejected, Bypassed: r.bypassed,
-			Wait: r.wait.snapshot(), Hold: r.hold.snapshot(),
+			Wait: r.wait.snapshot(), Hold: r.hold.snapshot(), Batches: r.batches, Items: r.items, LargestBatch: r.largest,
 		})
 	}
 	slices.SortFunc(s.Rules, func(a, b Rule) int { return strings.Compare(a.Rule, b.Rule) })

@@ -135,6 +135,13 @@ func (c *call) released(r observe.Released) {
 	span.End()
 }
 
+// gathered implements observe.Observation.
+func (c *call) gathered(g observe.Gathered) {
+	in, ctx := &c.observer.instruments, context.WithoutCancel(c.caller)
+	in.queued.Record(ctx, g.Queued.Seconds(), c.rule.record...)
+	in.items.Record(ctx, int64(g.Items), c.rule.record...)
+}
+
 // renewed implements observe.Observation.
 func (c *call) renewed(r observe.Renewed) {
 	o := c.observer

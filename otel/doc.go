@@ -65,6 +65,8 @@
 //
 //	interlock.acquire.duration     histogram, s    rule, outcome
 //	interlock.hold.duration        histogram, s    rule, outcome
+//	interlock.batch.items          histogram       rule
+//	interlock.batch.queue.duration histogram, s    rule
 //	interlock.waiters              up-down counter rule
 //	interlock.leases               up-down counter rule
 //	interlock.attempts             counter         rule
@@ -91,7 +93,8 @@
 // ran without their lock or their record. Rejected requests have no valid key,
 // or a principal that exceeds its limit. For idempotent endpoints
 // the observer counts all requests that have a key, and counts replays a second time
-// on their own; there the rule is the name of the engine (idempotency.Name).
+// on their own; there the rule is the name of the engine (idempotency.Name). A batch is a section of
+// package gather: interlock.acquire.duration counts the caller that led it alone.
 //
 // The gauges are computed when metrics are collected, and cost a lock nothing. The
 // times of a rule are the latest [core.Wait] and [core.MaxHold] that a caller asked

@@ -43,7 +43,8 @@ var _ observe.Observer = (*Observer)(nil)
 
 // instruments are made once: the SDK would have to look each up by its name.
 type instruments struct {
-	acquire, hold                                metric.Float64Histogram
+	acquire, hold, queued                        metric.Float64Histogram
+	items                                        metric.Int64Histogram
 	waiters, leases                              metric.Int64UpDownCounter
 	attempts, renewals, lost, bypassed, rejected metric.Int64Counter
 	replays, decided                             metric.Int64Counter
@@ -166,6 +167,10 @@ func (i *instruments) init(m metric.Meter) error {
 	}
 	i.acquire = histogram("interlock.acquire.duration", "Time from asking for a lock to the outcome.")
 	i.hold = histogram("interlock.hold.duration", "Time from the grant of a lock to its release or loss.")
+	i.queued = histogram("interlock.batch.queue.duration", "Time from the first item of a batch to its section.")
+	items, err := m.Int64Histogram("interlock.batch.items", metric.WithDescription("Items of a batch that share a section."),
+		metric.WithUnit("{item}"), metric.WithExplicitBucketBoundaries(1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000))
+	i.items, errs = items, append(errs, err)
 	i.waiters = upDown("interlock.waiters", "{caller}", "Callers that have asked for a lock and have no outcome yet.")
 	i.leases = upDown("interlock.leases", "{lease}", "Leases that are neither released nor lost.")
 	i.attempts = counter("interlock.attempts", "{attempt}", "Requests to the store for a lock.")
@@ -202,7 +207,7 @@ func (o *Observer) Start(ctx context.Context, op observe.Operation) (context.Con
 		inner = c.ctx
 	}
 	observation := observe.Observation{
-		Acquired: c.acquired, Released: c.released, Renewed: c.renewed, Lost: c.lost,
+		Acquired: c.acquired, Released: c.released, Renewed: c.renewed, Lost: c.lost, Gathered: c.gathered,
 	}
 	if core.LeaseFromContext(ctx) != nil { // else there is no order to break
 		observation.Disordered = c.disordered

@@ -167,6 +167,7 @@ type rule struct {
 	// The options are slices, so that a call passes them without a copy.
 	start     []trace.SpanStartOption
 	add       []metric.AddOption
+	record    []metric.RecordOption
 	observe   []metric.ObserveOption
 	byOutcome [outcomes]struct {
 		add    []metric.AddOption
@@ -191,7 +192,7 @@ func newRule(name, kind string) *rule {
 	}
 	// Set at the start, so that a sampler sees them.
 	r.start = []trace.SpanStartOption{trace.WithAttributes(r.label...)}
-	r.add = []metric.AddOption{r.with()}
+	r.add, r.record = []metric.AddOption{r.with()}, []metric.RecordOption{r.with()}
 	r.observe = []metric.ObserveOption{r.with()}
 	for o := range outcomes {
 		set := r.with(attrOutcome.String(o.String()))
