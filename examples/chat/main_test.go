@@ -30,6 +30,9 @@ queue
 refuse
   first   you said hello and you said hello and you said hello and that is all (end)
   second  423 Locked
+gather
+  first   you said hello and you said hello and you said hello and that is all (end)
+  10 more  you said 0 and 1 and 2 and 3 and 4 and 5 and 6 and 7 and 8 and 9 and you said 0 and 1 and 2 and 3 and 4 and 5 and 6 and 7 and 8 and 9 and you said 0 and 1 and 2 and 3 and 4 and 5 and 6 and 7 and 8 and 9 and that is all (end)
 `
 		if got := out.String(); got != want {
 			t.Errorf("%s", got)
@@ -46,7 +49,7 @@ func TestHalfAMessageHoldsNoConversation(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer closing(t.Context(), locker)
-		handler := (&chat{time.Second}).handler(locker, "refuse")
+		handler := (&chat{pace: time.Second}).handler(locker, "refuse")
 		half, rest := io.Pipe()
 		var slow sync.WaitGroup
 		slow.Go(func() {
@@ -59,5 +62,27 @@ func TestHalfAMessageHoldsNoConversation(t *testing.T) {
 		}
 		_ = rest.Close()
 		slow.Wait()
+	})
+}
+
+// A turn that lingers answers a message and its correction together.
+func TestATurnWaitsForTheCorrectionOfAMessage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		locker, err := core.New(memstore.New())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer closing(t.Context(), locker)
+		handler := (&chat{pace: time.Second, linger: 2 * time.Second}).handler(locker, "gather")
+		var answers [2]string
+		var clients sync.WaitGroup
+		for i, message := range []string{"helo", "hello"} {
+			clients.Go(func() { answers[i] = send(t.Context(), handler, message) })
+			time.Sleep(time.Second)
+		}
+		clients.Wait()
+		if want := "you said helo and hello and"; answers[0] != answers[1] || !strings.HasPrefix(answers[0], want) {
+			t.Errorf("%q; want the same answer to both messages, %q", answers, want)
+		}
 	})
 }
