@@ -40,7 +40,7 @@ func (r *request) end(answer casstore.Answer, err error) {
 	close(r.done)
 }
 
-// lane sends requests. Those that wait at the same time share a batch, and the next batch waits for the answer of the
+// lane sends requests. Requests that wait at the same time share a batch, and the next batch waits for the answer of the
 // leader: the leader refuses a condition on an entry that another transaction under way compares or writes, and all
 // transactions that take locks compare the void of their process.
 type lane struct {

@@ -33,7 +33,7 @@ const (
 // place is where a message is in its transaction. The number of a transaction is the sequence of its last message.
 type place struct {
 	follow int // how many messages follow
-	again  int // 1 if one of them is of the same name
+	again  int // 1 if another has the same name
 	shared int // how many parts its name begins with that a longer name of a later message begins with, too
 }
 

@@ -22,7 +22,7 @@
 //
 // An item is carried out once, or its caller gets an error. If the error matches [ErrUnknown], the
 // item may have been carried out. Any other error of this package or of the lock says that it was not.
-// An error of the section means what the section says: a section that cannot know whether its
+// The section defines the meaning of its errors: a section that cannot know whether its
 // transaction was committed returns an error that matches ErrUnknown. In detail:
 //
 //   - Repeated: an item that is brought twice is two items. Package core/idempotency finds
@@ -40,7 +40,7 @@
 //     and ErrUnknown.
 //   - The lease is lost, or core.MaxHold has passed: all items get the results that the section
 //     returned, together with [core.ErrLost] or [core.ErrMaxHold], and ErrUnknown.
-//   - The process dies: its callers die with it. What the section had committed stays. The next
+//   - The process dies: its callers die with it. A transaction that the section had committed stays. The next
 //     process gets the lock when the lease has ended.
 //   - A section that is late, and has lost its lock, is refused by the resource if that checks the
 //     fencing token: core.LeaseFromContext(ctx).Token().
@@ -55,7 +55,7 @@
 // transaction or a principal of one caller must not serve the others. Put what an item needs
 // into the item. [Values] adds values, of a trace for example.
 //
-// # What it costs
+// # Costs
 //
 // A waiting caller costs its goroutine and one item. A key costs memory only while callers wait for
 // it: 1,000 idle keys cost nothing. Keys do not wait for each other.

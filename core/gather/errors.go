@@ -9,7 +9,7 @@ import (
 var (
 	// ErrUnknown says that the item may have been carried out. It comes together with the reason:
 	// the error of the caller's context, [ErrPanicked], [ErrResults], core.ErrLost or core.ErrMaxHold. A
-	// section returns an error that matches ErrUnknown if it cannot know whether its effect has happened.
+	// section returns such an error if it cannot know whether its effect has happened.
 	ErrUnknown = errors.New("interlock: the item may have been carried out")
 
 	// ErrPanicked says that the section panicked, or ended its goroutine. It comes with

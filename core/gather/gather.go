@@ -60,7 +60,7 @@ func New[Req, Res any](locker *core.Locker, section Section[Req, Res], opts ...O
 }
 
 // Do brings an item, and returns its result when a section has carried it out. The error is the
-// section's, or matches one of these:
+// section's, or matches an error of this list:
 //
 //   - [ErrUnknown]: the item may have been carried out.
 //   - [core.ErrSuperseded]: a newer item came ([Latest]).

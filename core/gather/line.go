@@ -43,7 +43,7 @@ const (
 	finished
 )
 
-// state is what has become of an item.
+// state is the progress of an item.
 type state int8
 
 const (
@@ -172,7 +172,7 @@ func (g *Group[Req, Res]) appoint(l *line[Req, Res], self *item[Req, Res]) {
 	}
 }
 
-// what a caller does next.
+// what is the next step of a caller.
 type what int8
 
 const (
@@ -180,7 +180,7 @@ const (
 	ask              // for the lock
 )
 
-// next returns what the caller of an item does next, and until when it rests; zero: no limit.
+// next returns the next step of an item's caller, and until when it rests; zero: no limit.
 func (g *Group[Req, Res]) next(it *item[Req, Res]) (do what, until time.Time) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

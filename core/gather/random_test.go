@@ -70,7 +70,7 @@ func (l *ledger) post(batch []deed) (results []int, errs gather.Errors) {
 	return results, errs
 }
 
-// check compares what a caller was told with what was done.
+// check compares the outcome that a caller got with the ledger.
 func (l *ledger) check(d deed, res int, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -55,7 +55,7 @@ func Seed(seed uint64) Option { return func(s *search) { s.seed = seed } }
 // Path repeats one run, with the path of a report. Nothing else is explored.
 func Path(path string) Option { return func(s *search) { s.path = &path } }
 
-// Run explores a service, and fails the test with the first fault that breaks an invariant. It logs what was explored. The
+// Run explores a service, and fails the test with the first fault that breaks an invariant. It logs a summary. The
 // test must not be parallel to tests that need the output of log/slog: it is discarded meanwhile.
 func Run(t *testing.T, service Service, opts ...Option) {
 	t.Helper()

@@ -9,7 +9,7 @@ import (
 	"sync"
 )
 
-// Report says what was explored, and the first failure.
+// Report is the summary of an exploration, with the first failure.
 type Report struct {
 	// Points is the number of places that the runs without faults visited: before and after each request to the store and
 	// each call to the outside, and each step and answer, in each setting.

@@ -26,7 +26,7 @@ type Locks struct {
 	// that hold locks. Where it is not, Join has no work.
 	Holds func(ctx context.Context) (lease, callers bool)
 	// Join is for a caller that holds locks: it returns a context that ends with core.ErrHeldByCaller
-	// if the lock of key is one of them, and the text of the locks for [Locks.Base]. leave must be
+	// if it holds the lock of key, and the text of the locks for [Locks.Base]. leave must be
 	// called when the caller does not wait any more; it reports whether the context has ended so.
 	Join func(ctx context.Context, key string) (joined context.Context, held string, leave func() bool)
 	// Base returns the context of a section with callers that hold locks, as texts of Join.
