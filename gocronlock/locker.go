@@ -18,7 +18,7 @@ import (
 // that time a job that is quick would run twice: a process with a clock that is behind comes to
 // the same tick when the lock is free again. So hold is longer than the clocks of the processes
 // differ, and shorter than the time between two ticks. Processes with ticks at different times, as
-// those of gocron.DurationJob without gocron.WithStartAt, need almost the whole time between two.
+// with gocron.DurationJob without gocron.WithStartAt, need almost the whole time between two.
 //
 // The lease of the lock is hold ([core.Watchdog]): a process that dies keeps other processes from
 // the job for that long. [core.Locker.Close] waits until the last hold is over or its context

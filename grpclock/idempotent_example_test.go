@@ -55,17 +55,17 @@ func (payments) Debit(ctx context.Context, _ *testpb.Request) (*testpb.Reply, er
 // A payment that is sent twice takes place once.
 func ExampleMethods() {
 	store := memstore.New() // in production: a redisstore
-	engine, err := idempotency.New(store, idempotency.Scope(core.FromContext(userKey{})))
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer engine.Close(context.Background())
-
 	locker, err := core.New(store)
 	if err != nil {
 		log.Fatal(err)
 	}
 	defer locker.Close(context.Background())
+	engine, err := idempotency.New(store, idempotency.Scope(core.FromContext(userKey{})))
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer engine.Close(context.Background()) // before the locker
+
 	rules, err := grpclock.FromProto(locker)
 	if err != nil {
 		log.Fatal(err)

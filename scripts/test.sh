@@ -203,7 +203,7 @@ for mod in core/*/go.mod */go.mod cmd/*/go.mod examples/*/go.mod trust/*/go.mod;
 	detector=$race
 	# They have no goroutine and no mutex of their own. Without the detector their tests are
 	# linked from what the linter has compiled.
-	case $dir in asynqlock | gocronlock | mcplock | riverlock | watermilllock) detector= ;; esac
+	case $dir in asynqlock | cmd/interlockvet | gocronlock | mcplock | riverlock | watermilllock) detector= ;; esac
 	printf '%s %s\n' "$dir" "$detector"
 done | xargs -I '{}' -P $jobs sh -c '
 	dir=${1%% *} detector=${1#* } code=0

@@ -283,6 +283,11 @@ var layers = []layer{
 		"the tool is the core, the stores and their clients: who installs it compiles no framework",
 	},
 	{
+		"./cmd/interlockvet/...",
+		[]string{"./cmd/interlockvet/analyzer", "golang.org/x/tools/go/..."},
+		"the analyzer reads code: it compiles no package that the code uses",
+	},
+	{
 		"./asynqlock",
 		[]string{"./core", "./core/adapter", "./core/idempotency/...", "./core/observe", "./core/reason", "github.com/hibiken/asynq", "go.opentelemetry.io/otel/propagation"},
 		"a handler of asynq brings asynq and the core, and no store",

@@ -410,8 +410,8 @@ func targets(text string) (found []string) {
 	return found
 }
 
-// anchors returns the anchors that GitHub gives to the headings of a Markdown text, and those
-// that the text sets.
+// anchors returns the anchors that GitHub gives to the headings of a Markdown text, and the anchors
+// in the text.
 func anchors(text string) (found []string) {
 	times := map[string]int{}
 	for _, line := range prose(text) {
@@ -450,7 +450,7 @@ func prose(text string) (lines []string) {
 // documents returns the paths of all Markdown files of the repository.
 func documents(t *testing.T) []string { return files(t, ".md") }
 
-// files returns the paths of the repository's files with one of the extensions.
+// files returns the paths of the repository's files with these extensions.
 func files(t *testing.T, extensions ...string) (found []string) {
 	t.Helper()
 	err := filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {

@@ -203,9 +203,8 @@ func command(dir string, args ...string) (string, error) {
 	return strings.TrimSpace(string(out)), nil
 }
 
-// shipping returns the directories of the packages that a program of a user can contain: those that can
-// be imported from outside, without examples and the suites for authors of stores and adapters, and
-// all that they import.
+// shipping returns the directories of the packages that a program of a user can contain: the public
+// packages, without examples and the suites for authors of stores and adapters, and their imports.
 func shipping(root string) (map[string]bool, error) {
 	out, err := command(root, "list", "-json=ImportPath,Imports,Module", "./...")
 	if err != nil {
