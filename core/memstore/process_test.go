@@ -119,7 +119,7 @@ func TestAProcessThatStandsStillGetsItsAnswersAndNotificationsLater(t *testing.T
 	})
 }
 
-func TestAProcessThatIsCutOffFailsAndLearnsWhatItMissed(t *testing.T) {
+func TestAProcessThatIsCutOffFailsAndIsWokenWhenItIsBack(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		woken := make(chan time.Time, 9)
 		claim := record.ClaimRequest{ID: "record", Token: "1", Lease: time.Minute, Retention: time.Hour}
@@ -165,7 +165,10 @@ func TestAProcessCanDieBetweenARequestAndItsAnswer(t *testing.T) {
 		done := make(chan error, 1)
 		go func() { done <- c.do(0, succeeds) }()
 		synctest.Wait()
-		err := c.do(1, func(context.Context) error { t.Error("the function ran again; want the answer of the dead process"); return nil })
+		err := c.do(1, func(context.Context) error {
+			t.Error("the function ran again; want the answer of the dead process")
+			return nil
+		})
 		if err != nil {
 			t.Errorf("got %v; want the stored answer", err)
 		}

@@ -129,8 +129,8 @@ func (w *World) Rows() map[string]string {
 }
 
 // Tx returns the transaction of the request, as pgstore.Tx does for a service with its records in PostgreSQL: the
-// engine commits it together with the answer, or rolls it back. The caller does neither. The errors are described at
-// [record.Enlist].
+// engine commits it together with the answer, or rolls it back. The caller does neither. See [record.Enlist] for the
+// errors.
 func (p *Process) Tx(ctx context.Context) (*Tx, error) {
 	u, err := record.Enlist(ctx, func(_ context.Context, _ record.Claim) (record.Unit, error) {
 		return &unit{p.Begin(ctx)}, nil

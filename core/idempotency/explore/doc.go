@@ -34,7 +34,7 @@
 //	explore: process A died after POST /charge of bank and before MarkEffect: POST /charge of bank: twice for request 1; without faults once
 //		repeat it with explore.Path("alone: A dies after POST /charge of bank")
 //
-// # The faults
+// # Places and runs
 //
 // Two processes serve the requests. Clients send each request until it is answered, with one key and as httplock.Transport does: again
 // after a lost answer, after 409 in flight, 423, 429 and 5xx, to another process or to the successor of the dead one. A broker delivers each message at
@@ -50,7 +50,7 @@
 //
 // One goroutine goes on at a time, from place to place. So the places and their order are the same in each run of the same code.
 //
-// # The judgement
+// # Invariants
 //
 // All runs are compared with the run without faults:
 //

@@ -2,6 +2,7 @@ package explore_test
 
 import (
 	"errors"
+	"fmt"
 	"net/http"
 	"testing"
 
@@ -24,6 +25,32 @@ func payments(bank *http.Client) http.HandlerFunc {
 		}
 		w.WriteHeader(http.StatusCreated)
 	}
+}
+
+// marked is payments with its mark in front.
+func marked(bank *http.Client) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		if err := idempotency.MarkEffect(r.Context()); err != nil {
+			http.Error(w, "not now", http.StatusServiceUnavailable)
+			return
+		}
+		payments(bank)(w, r)
+	}
+}
+
+func TestThePaymentSurvivesCrashes(t *testing.T) {
+	payments := marked
+	explore.Run(t, explore.Service{
+		Handler: func(p *explore.Process) http.Handler {
+			return httplock.Idempotent(p.Engine())(payments(&http.Client{Transport: p}))
+		},
+		Invariant: func(w *explore.World) error {
+			if n := w.Count("POST /charge of bank"); n > 1 {
+				return fmt.Errorf("charged %d times", n)
+			}
+			return nil
+		},
+	})
 }
 
 func TestTheCommentOfThePackage(t *testing.T) {

@@ -2,11 +2,13 @@ package explore
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net/http"
 	"os"
 	"runtime/pprof"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -28,6 +30,8 @@ type Service struct {
 	// Outside makes the services that the processes call, by host; see [Process.RoundTrip]. They are made anew for
 	// each run, and do not die. Default: each host answers 200.
 	Outside map[string]func() http.Handler
+	// IgnoresKeys has the hosts outside that do not deduplicate by Idempotency-Key. Default: all do.
+	IgnoresKeys []string
 	// Start is called at the beginning of each run, so that a test that counts by itself begins anew.
 	Start func(w *World)
 	// Invariant is asked at the end of each run. A run fails with its error. It is asked besides the invariants that
@@ -55,7 +59,7 @@ func Seed(seed uint64) Option { return func(s *search) { s.seed = seed } }
 // Path repeats one run, with the path of a report. Nothing else is explored.
 func Path(path string) Option { return func(s *search) { s.path = &path } }
 
-// Run explores a service, and fails the test with the first fault that breaks an invariant. It logs a summary. The
+// Run explores a service, and fails the test with the first fault that breaks an invariant. It logs the [Report]. The
 // test must not be parallel to tests that need the output of log/slog: it is discarded meanwhile.
 func Run(t *testing.T, service Service, opts ...Option) {
 	t.Helper()
@@ -69,12 +73,18 @@ func Run(t *testing.T, service Service, opts ...Option) {
 // Find explores a service as [Run] does, and returns the report. It fails the test only if nothing can be explored.
 func Find(t *testing.T, service Service, opts ...Option) *Report {
 	t.Helper()
+	s := newSearch(t, service, opts)
+	defer quiet()()
+	if err := s.explore(); err != nil {
+		t.Fatal(err)
+	}
+	return s.report
+}
+
+func newSearch(t *testing.T, service Service, opts []Option) *search {
 	s := &search{t: t, service: service, budget: 100, seed: 1, report: &Report{}}
 	for _, opt := range opts {
 		opt(s)
-	}
-	if service.Handler == nil && service.Consumer == nil {
-		t.Fatal("explore: the service has neither a Handler nor a Consumer")
 	}
 	if s.service.Processes <= 0 {
 		s.service.Processes = 2
@@ -82,9 +92,7 @@ func Find(t *testing.T, service Service, opts ...Option) *Report {
 	if s.service.Still <= 0 {
 		s.service.Still = 100 * time.Second
 	}
-	defer quiet()()
-	s.explore()
-	return s.report
+	return s
 }
 
 // search is an exploration.
@@ -97,7 +105,16 @@ type search struct {
 	report  *Report
 }
 
-func (s *search) explore() {
+var (
+	errNoService = errors.New("explore: the service has neither a Handler nor a Consumer")
+	errNoPlace   = errors.New("explore: the run without faults visited no place: no request to the Store of the Process, no call " +
+		"of the Process, and no Point under the context of a request or message")
+)
+
+func (s *search) explore() error {
+	if s.service.Handler == nil && s.service.Consumer == nil {
+		return errNoService
+	}
 	calm := map[setting]*World{}
 	for i, in := range []setting{alone, alone, backward, together} {
 		w := s.world(in)
@@ -105,7 +122,7 @@ func (s *search) explore() {
 		broken := s.in(w)
 		if broken != "" {
 			s.report.fail(w, nil, broken)
-			return
+			return nil
 		}
 		switch {
 		case s.service.reference == nil:
@@ -116,17 +133,21 @@ func (s *search) explore() {
 		calm[in] = w
 	}
 	if s.path != nil {
-		s.follow(*s.path, calm)
-		return
+		return s.follow(*s.path, calm)
 	}
-	if len(calm[alone].places) == 0 {
-		s.t.Fatal("explore: the run without faults visited no place: no request to the store of the Process, no call of the " +
-			"Process, and no Point under the context of a request or message")
+	if !calm[alone].visited() {
+		return errNoPlace
 	}
 	s.report.Points = len(calm[alone].places) + len(calm[together].places)
 	singles := s.singles(calm)
 	s.pairs(calm, singles)
 	s.random(calm)
+	return nil
+}
+
+// visited reports whether the service has passed a place itself: clients and the broker always do.
+func (w *World) visited() bool {
+	return slices.ContainsFunc(w.places, func(p place) bool { return p.kind != answer && p.kind != message })
 }
 
 // single is a run with one fault.
@@ -255,23 +276,23 @@ func (s *search) shorten(calm map[setting]*World, w *World, broken string) {
 }
 
 // follow repeats the run of a path.
-func (s *search) follow(text string, calm map[setting]*World) {
+func (s *search) follow(text string, calm map[setting]*World) error {
 	in, plan, err := parsePath(text)
 	if err != nil {
-		s.t.Fatal(err)
+		return err
 	}
 	w := s.world(in)
 	for _, p := range plan {
 		w.plan[p] = true
 	}
 	broken := s.in(w)
-	if len(w.injected) < len(plan) {
-		s.t.Errorf("explore: the path %q has %d faults, and only %d took place: %s", text, len(plan), len(w.injected), path(in, w.injected))
-	}
 	if broken != "" {
 		s.report.fail(w, calm[in].places, broken)
 	}
-	s.report.Trace = w.lines()
+	if s.report.Trace = w.lines(); len(w.injected) < len(plan) {
+		return fmt.Errorf("explore: %d of the %d faults of the path %q took place: %s", len(w.injected), len(plan), text, path(in, w.injected))
+	}
+	return nil
 }
 
 // judged runs with some faults, and notes a failure.

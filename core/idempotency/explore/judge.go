@@ -44,7 +44,7 @@ func (o *outcome) unlike(other *outcome) {
 	}
 }
 
-// judge describes a broken invariant at the end of a run; the text is empty if there is none.
+// judge returns the invariant that a run has broken, or an empty text.
 func (w *World) judge() string {
 	o := w.outcome()
 	unknown, broken := w.settled()
@@ -88,7 +88,7 @@ func (w *World) settled() (unknown map[string]bool, broken string) {
 	return unknown, ""
 }
 
-// compare compares the effects and rows of two runs, of which the second has no faults.
+// compare compares the effects and rows of a run with the run without faults.
 func (w *World) compare(got, want *outcome, unknown map[string]bool) string {
 	for _, e := range sortedEffects(got.effects, want.effects) {
 		n, most := got.effects[e], want.effects[e]
@@ -160,7 +160,7 @@ func (w *World) tell(calm []place) string {
 	return strings.Join(texts, ", then ")
 }
 
-// tell describes a fault. places belong to its run, and calm to the run without faults.
+// tell describes a fault. places are the visited places of its run, and calm the places of the run without faults.
 func (f fault) tell(places, calm []place, still time.Duration) string {
 	process := "process " + f.process
 	switch f.action {

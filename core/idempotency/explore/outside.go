@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 
 	"github.com/interlock-go/interlock/core/idempotency"
 	"github.com/interlock-go/interlock/core/idempotency/endpoint"
@@ -26,7 +27,7 @@ type reply struct {
 
 // RoundTrip sends a request to a service outside: to the handler of its host in [Service.Outside], or else to a fake
 // that answers 200 and {}. An answer below 400 to a method that is not safe is an effect. The services deduplicate by
-// the header Idempotency-Key: a repeated key gets the first such answer and has no effect. An error matches [ErrLost].
+// the header Idempotency-Key, unless [Service.IgnoresKeys] names them: a repeated key gets the first such answer and has no effect. An error matches [ErrLost].
 func (p *Process) RoundTrip(r *http.Request) (*http.Response, error) {
 	var body []byte
 	if r.Body != nil {
@@ -60,7 +61,7 @@ func (p *Process) RoundTrip(r *http.Request) (*http.Response, error) {
 // answer has a service outside answer a request.
 func (w *World) answer(p *Process, r *http.Request, method, cause, name string, body []byte) reply {
 	key, known := r.URL.Host+" "+method+" "+r.URL.Path, false
-	if k, err := endpoint.ParseKey(r.Header.Values(idempotency.KeyHeader)); err == nil && k != "" {
+	if k, err := endpoint.ParseKey(r.Header.Values(idempotency.KeyHeader)); err == nil && k != "" && !slices.Contains(w.service.IgnoresKeys, r.URL.Host) {
 		key, known = key+" "+k, true
 	}
 	w.mu.Lock()

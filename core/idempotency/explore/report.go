@@ -9,7 +9,7 @@ import (
 	"sync"
 )
 
-// Report is the summary of an exploration, with the first failure.
+// Report counts the runs, and has the first failure.
 type Report struct {
 	// Points is the number of places that the runs without faults visited: before and after each request to the store and
 	// each call to the outside, and each step and answer, in each setting.
@@ -22,6 +22,8 @@ type Report struct {
 	Failure *Failure
 	// Trace is the trace of the run of [Path].
 	Trace []string
+
+	injected []fault // of the failure
 }
 
 // String returns the report in a line.
@@ -67,6 +69,7 @@ func (r *Report) keep(w *World, calm []place, broken string) {
 	if r.Failure != nil {
 		return
 	}
+	r.injected = w.injected
 	r.Failure = &Failure{Broken: broken, Trace: w.lines()}
 	if len(w.injected) > 0 {
 		r.Failure.Faults, r.Failure.Path = w.tell(calm), path(w.setting, w.injected)

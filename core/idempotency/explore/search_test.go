@@ -1,0 +1,90 @@
+package explore
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+)
+
+func TestAServiceWithoutPlacesIsRefused(t *testing.T) {
+	for _, c := range []struct {
+		service Service
+		want    error
+	}{
+		{Service{}, errNoService},
+		{Service{Handler: func(*Process) http.Handler { return http.NotFoundHandler() }}, errNoPlace},
+	} {
+		if err := newSearch(t, c.service, nil).explore(); !errors.Is(err, c.want) {
+			t.Errorf("got %v, want %v", err, c.want)
+		}
+	}
+}
+
+// mailer sends a mail for each of two messages, without any protection.
+var mailer = Service{
+	Messages: []Message{{ID: "m1"}, {ID: "m2"}},
+	Consumer: func(p *Process) func(context.Context, Message) error {
+		locker := p.Locker()
+		return func(ctx context.Context, m Message) error {
+			return locker.Do(ctx, "mail", func(ctx context.Context) error { return Effect(ctx, "mail", "") })
+		}
+	},
+}
+
+func TestTheSameCodeVisitsTheSamePlacesInTheSameOrder(t *testing.T) {
+	visits := func() (all []string) {
+		s := newSearch(t, mailer, nil)
+		for _, in := range []setting{alone, together} {
+			w, _ := s.run(in)
+			for _, f := range faultsAt(w.places) {
+				again, _ := s.run(in, f)
+				all = append(all, path(in, []fault{f}))
+				all = append(all, again.lines()...)
+			}
+		}
+		return all
+	}
+	first, second := visits(), visits()
+	if !slices.Equal(first, second) {
+		t.Errorf("the runs differ:\n%s\nand\n%s", strings.Join(first, "\n"), strings.Join(second, "\n"))
+	}
+	if len(first) < 500 {
+		t.Errorf("only %d lines: the runs visit too little", len(first))
+	}
+}
+
+func TestAMessageThatIsConsumedTwiceIsFound(t *testing.T) {
+	s := newSearch(t, mailer, nil)
+	if err := s.explore(); err != nil || s.report.Failure == nil {
+		t.Fatalf("found nothing: %v, %v", s.report, err)
+	}
+	const want = "process B died after mail and before release mail: mail: twice for message 1; without faults once"
+	if got := s.report.Failure.Faults + ": " + s.report.Failure.Broken; got != want {
+		t.Errorf("found %q, want %q", got, want)
+	}
+}
+
+func TestAPathThatIsNotPossibleIsRefused(t *testing.T) {
+	for _, text := range []string{"A dies", "alone: A dies before lunch"} {
+		if err := newSearch(t, mailer, []Option{Path(text)}).explore(); err == nil {
+			t.Errorf("the path %q was followed; want an error", text)
+		}
+	}
+}
+
+func TestALongSequenceOfFaultsIsShortened(t *testing.T) {
+	s := newSearch(t, mailer, []Option{Path("alone: B pauses before acquire mail; then B dies after mail; then A is cut off before release mail")})
+	if err := s.explore(); err != nil || s.report.Failure == nil {
+		t.Fatalf("the path found nothing: %v", err)
+	}
+	w, broken := s.run(alone, s.report.injected...)
+	calm, _ := s.run(alone)
+	s.report.Failure = nil
+	s.shorten(map[setting]*World{alone: calm}, w, broken)
+	if want := "alone: B dies after mail"; s.report.Failure.Path != want {
+		t.Errorf("shortened to %q, want %q", s.report.Failure.Path, want)
+	}
+}
