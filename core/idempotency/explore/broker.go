@@ -79,7 +79,7 @@ func (w *World) publish() {
 
 // deliver delivers a message until it is acknowledged.
 func (w *World) deliver(d *delivery) {
-	time.Sleep(time.Millisecond + time.Duration(d.number)*time.Microsecond) // messages come in the order of their numbers
+	time.Sleep(time.Millisecond + time.Duration(2*d.number)*time.Microsecond) // messages, and their copies, come in one order
 	w.mu.Lock()
 	f, faulty := w.inject(place{cause: d.cause, label: d.name, kind: message})
 	w.mu.Unlock()

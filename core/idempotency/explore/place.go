@@ -149,7 +149,7 @@ func (v *visit) happen(after bool) error {
 		return ErrLost
 	case v.kind == request:
 		return nil
-	case !w.stands(p):
+	case !w.stands(p, v.label):
 		return p.gone(v.label)
 	case lost:
 		return ErrLost

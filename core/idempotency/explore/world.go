@@ -145,20 +145,11 @@ func (w *World) turn(p *Process, label string) bool {
 }
 
 // stands keeps a goroutine of a process that is dead or stands still. It returns false when the world has ended.
-func (w *World) stands(p *Process) bool {
-	for {
-		w.mu.Lock()
-		dead, resumed := w.ended || p.dead, p.resumed
-		w.mu.Unlock()
-		switch {
-		case dead:
-			<-w.over
-			return false
-		case resumed == nil:
-			return true
-		}
-		<-resumed
-	}
+func (w *World) stands(p *Process, label string) bool {
+	w.mu.Lock()
+	goes := !w.ended && !p.dead && p.resumed == nil
+	w.mu.Unlock()
+	return goes || w.turn(p, label)
 }
 
 // note adds a line to the trace.
@@ -312,11 +303,11 @@ func (w *World) still(p *Process, d time.Duration) {
 		p.resumed = nil
 		dead := p.dead
 		w.mu.Unlock()
-		close(resumed)
 		if !dead {
 			w.note(p.name, "", "", "goes on")
 			p.Store.Continue()
 		}
+		close(resumed)
 	})
 }
 
