@@ -72,7 +72,7 @@ func New(store Store, opts ...LockerOption) (*Locker, error) {
 // ContextWithFallback on: Lock returns [ErrConfig], since it would wait for itself.
 //
 // If Lock returns an error, the caller holds nothing and has nothing to clean up.
-// The error matches one of these:
+// The error matches any of these:
 //
 //   - [ErrHeld]: the wait has ended. [ErrQueueFull] matches it too: [MaxWaiters]
 //     callers waited already. So does [ErrSuperseded]: a newer caller came ([Newest]).

@@ -57,7 +57,7 @@ var errOver = errors.New("interlock: the section under the other lock has ended"
 // Do returns the error of fn. If the other lock was lost before fn returned, an error that
 // matches [core.ErrLost] is joined to it: what fn did may overlap with another holder. If
 // fn did not run, the error matches the error of Acquire or of the first renewal, and
-// [context.Cause] of ctx if ctx has ended, or one of these:
+// [context.Cause] of ctx if ctx has ended, or any of these:
 //
 //   - [core.ErrNoLease]: ctx runs under no lease. The other lock was not taken.
 //   - [core.ErrConfig]: a field of the lock is missing, or the lease is too short.

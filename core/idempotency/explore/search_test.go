@@ -93,7 +93,9 @@ func sameOrder(t *testing.T, service Service) {
 }
 
 // around returns the lines before a line, and the line.
-func around(lines []string, i int) string { return strings.Join(lines[max(0, i-15):min(i+5, len(lines))], "\n") }
+func around(lines []string, i int) string {
+	return strings.Join(lines[max(0, i-15):min(i+5, len(lines))], "\n")
+}
 
 func TestAMessageThatIsConsumedTwiceIsFound(t *testing.T) {
 	defer quiet()()
