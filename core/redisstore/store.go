@@ -3,7 +3,6 @@ package redisstore
 import (
 	"context"
 	"fmt"
-	"iter"
 	"log/slog"
 	"time"
 
@@ -14,16 +13,24 @@ import (
 	"github.com/interlock-go/interlock/core/internal/rediswire"
 )
 
-// Store keeps locks and idempotency records in Redis. It implements [driver.Store] and
-// [record.Store], and is safe for concurrent use. [New] makes one; the zero value
+// Store keeps locks and idempotency records in Redis. It implements [driver.Store] with
+// [driver.Turns] and [driver.Registry], [driver.Lister], and [record.Store], and is safe for concurrent use. [New] makes one; the zero value
 // does not work. Close it after the lockers and engines that use it.
-type Store struct{ wire *rediswire.Store }
+//
+// It renews leases on different servers in parallel, and leases on one server in pipelines. A list goes through
+// all keys of the database by SCAN, at most 20,000 a second, with the client that was given to [New].
+type Store struct {
+	locks
+	wire *rediswire.Store
+}
 
-var (
-	_ driver.Store    = (*Store)(nil)
-	_ driver.Registry = (*Store)(nil)
-	_ driver.Lister   = (*Store)(nil)
-)
+// locks are the methods of a store of locks, which package rediswire has.
+type locks interface {
+	driver.Store
+	driver.Turns
+	driver.Registry
+	driver.Lister
+}
 
 // Option configures a [Store]. Options do not change after [New].
 type Option func(*settings)
@@ -140,74 +147,12 @@ func New(rdb redis.UniversalClient, opts ...Option) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Store{wire}, nil
+	return &Store{wire, wire}, nil
 }
 
 // Close closes the store's connections. Requests under way return errors. The client
 // that was given to [New] stays open. A second call returns nil.
 func (s *Store) Close() error { return s.wire.Close() }
-
-// Acquire implements [driver.Store].
-func (s *Store) Acquire(ctx context.Context, ask driver.AcquireRequest) (driver.Reply, error) {
-	return s.wire.Acquire(ctx, ask)
-}
-
-// RoundTrip implements [driver.Turns].
-func (s *Store) RoundTrip() time.Duration { return s.wire.RoundTrip() }
-
-// Decline implements [driver.Turns].
-func (s *Store) Decline(ctx context.Context, key, waiter string) error {
-	return s.wire.Decline(ctx, key, waiter)
-}
-
-// Stand implements [driver.Turns].
-func (s *Store) Stand(ctx context.Context, ask driver.AcquireRequest) (driver.Reply, error) {
-	return s.wire.Stand(ctx, ask)
-}
-
-// Renew implements [driver.Store]. It renews leases on different servers in parallel,
-// and leases on one server in pipelines.
-func (s *Store) Renew(ctx context.Context, batch []driver.Renewal, done func(i int, contended bool, err error)) {
-	s.wire.Renew(ctx, batch, done)
-}
-
-// Release implements [driver.Store].
-func (s *Store) Release(ctx context.Context, ask driver.ReleaseRequest) (found driver.Waiting, err error) {
-	return s.wire.Release(ctx, ask)
-}
-
-// Calls implements [driver.Store].
-func (s *Store) Calls(id string, hear func(driver.Call)) (stop func()) {
-	return s.wire.Calls(id, hear)
-}
-
-// Space implements [driver.Turns]. It names the prefix and the database.
-func (s *Store) Space() string { return s.wire.Space() }
-
-// Announce implements [driver.Registry]. The entry is a hash under a separate key, with
-// an expiry.
-func (s *Store) Announce(ctx context.Context, a driver.Announcement) error {
-	return s.wire.Announce(ctx, a)
-}
-
-// Withdraw implements [driver.Registry].
-func (s *Store) Withdraw(ctx context.Context, id string) error { return s.wire.Withdraw(ctx, id) }
-
-// Entries implements [driver.Registry].
-func (s *Store) Entries(ctx context.Context) iter.Seq2[driver.Entry, error] {
-	return s.wire.Entries(ctx)
-}
-
-// Look implements [driver.Lister]. It reads with the client that was given to [New].
-func (s *Store) Look(ctx context.Context, key string) (driver.View, error) {
-	return s.wire.Look(ctx, key)
-}
-
-// List implements [driver.Lister], as Look does. It goes through all keys of the database by SCAN, at most
-// 20,000 a second.
-func (s *Store) List(ctx context.Context, begin string, fits func(key string) bool) iter.Seq2[driver.View, error] {
-	return s.wire.List(ctx, begin, fits)
-}
 
 // Check asks all masters for the settings that the promises of a lock depend on. It returns a
 // sorted list of sentences, one for each unsafe setting; the list is empty if all is well. Use it

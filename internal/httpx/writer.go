@@ -46,8 +46,10 @@ func (w *Writer) Restore() {
 // reports whether it may.
 func (w *Writer) begin(status int) bool {
 	if !w.Answered && !w.Refused {
-		w.Refused = w.Ctx != nil && !adapter.BeginAnswer(w.Ctx, status < http.StatusBadRequest)
-		w.MarkStuck(status)
+		if w.Ctx != nil {
+			w.Refused = !adapter.BeginAnswer(w.Ctx, status < http.StatusBadRequest)
+			MarkStuck(w.Ctx, w.ResponseWriter.Header(), status)
+		}
 		w.Answered = !w.Refused
 	}
 	return w.Answered

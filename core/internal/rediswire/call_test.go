@@ -74,7 +74,8 @@ func TestRequestsOfACallHaveTheirOwnArguments(t *testing.T) {
 				r.keys[0], r.keys[1] = s.names.with(key(i), fenceSuffix)
 				r.ms = [2]int64{clock.Ceil(lease(i), time.Millisecond), clock.Ceil(lease(i)+fenceTime, time.Millisecond)}
 				r.Make(s, acquireScript, r.keys[0], r.room[:]).Keys(&r.keys[0], &r.keys[1]).
-					Args(&r.ask.Owner).Common(&r.ms[0], &r.ms[1], &r.waiter)
+					Args(&r.ask.Owner, &r.ms[0], &r.ms[1], &r.waiter)
+				r.common = 3
 				return &r.Request
 			}) {
 				if got := rdb.HGet(t.Context(), s.names.lock(key(i)), fmt.Sprint("owner:", i)).Val(); got != fmt.Sprint(token) {
@@ -105,7 +106,8 @@ func TestRequestsOfACallHaveTheirOwnArguments(t *testing.T) {
 				r.ask, r.waiter = driver.AcquireRequest{Owner: fmt.Sprint("late:", i)}, waiter(i)
 				r.keys, r.ms = acquires[i].keys, acquires[i].ms
 				r.Make(s, acquireScript, r.keys[0], r.room[:]).Keys(&r.keys[0], &r.keys[1]).
-					Args(&r.ask.Owner).Common(&r.ms[0], &r.ms[1], &r.waiter)
+					Args(&r.ask.Owner, &r.ms[0], &r.ms[1], &r.waiter)
+				r.common = 3
 				return &r.Request
 			}) {
 				if list, _ := reply.([]any); len(list) != 4 || list[0] != fmt.Sprint("owner:", i) || list[2] != int64(1) || list[3].(int64) <= 0 {
@@ -142,8 +144,10 @@ func TestRequestsOfACallHaveTheirOwnArguments(t *testing.T) {
 				if i == odd {
 					r.ask.Waiter = "a third"
 				}
-				return r.Make(s, releaseScript, r.names[0], r.room[:]).Keys(&r.names[0]).
-					Args(&r.ask.Owner).Common(s.Publish(), (*string)(&r.ask.Waiter))
+				r.Make(s, releaseScript, r.names[0], r.room[:]).Keys(&r.names[0]).
+					Args(&r.ask.Owner, s.Publish(), (*string)(&r.ask.Waiter))
+				r.common = 2
+				return &r.Request
 			}) {
 				want := "1"
 				if rest(i) != "" {

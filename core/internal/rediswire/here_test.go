@@ -132,7 +132,6 @@ func TestACallerDoesNotLeaveAloneAfterABatchOfSeveral(t *testing.T) {
 	for range 2 {
 		r := new(Request).Make(s, renewScript, lock, make([]any, callArgs+3)).Keys(&lock).Args(&owner, &look)
 		r.Detach(func() { done <- r })
-		r.begin()
 		r.prepare()
 		q.add(r)
 	}
@@ -275,7 +274,6 @@ func TestAnInterruptedRequestIsNotSentAgainForACallerThatLeaves(t *testing.T) {
 			r := new(Request).Make(s, renewScript, key, make([]any, callArgs)).Keys(&key)
 			r.Asks, r.gone, r.tries = true, ctx.Done(), 1
 			r.Late = func() { late <- r.Err }
-			r.begin()
 			interrupt(r, leave)
 			before := srv.Calls(t)["evalsha"]
 			r.tried(io.ErrUnexpectedEOF)

@@ -98,7 +98,8 @@ func (s *Store) Acquire(ctx context.Context, ask driver.AcquireRequest) (driver.
 			r.waiter = r.patiently
 		}
 		r.Make(s, acquireScript, r.keys[0], r.room[:]).Keys(&r.keys[0], &r.keys[1]).
-			Args(&r.ask.Owner).Common(&r.ms[0], &r.ms[1], &r.waiter)
+			Args(&r.ask.Owner, &r.ms[0], &r.ms[1], &r.waiter)
+		r.common = 3
 	}
 	r.Deadline, r.Write, r.Asks = ask.Deadline, true, true
 	if !r.Do(ctx, ask.Deadline) {
@@ -212,11 +213,9 @@ func (s *Store) Release(ctx context.Context, ask driver.ReleaseRequest) (found d
 	if ask.Remember {
 		r.Keys(&r.names[1])
 	}
-	r.Args(&r.ask.Owner)
+	r.Args(&r.ask.Owner, s.Publish(), (*string)(&r.ask.Waiter))
 	if !place && !ask.Remember {
-		r.Common(s.Publish(), (*string)(&r.ask.Waiter))
-	} else {
-		r.Args(s.Publish(), (*string)(&r.ask.Waiter))
+		r.common = 2
 	}
 	if place {
 		r.atMost = int64(ask.AtMost)

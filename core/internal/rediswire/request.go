@@ -79,13 +79,16 @@ type Request struct {
 	leaves time.Time
 }
 
-// Make begins a request to the server that has the key. A request that has ended can
+// Make begins a request to the server that has the key, which is sent soon. A request that has ended can
 // begin anew: all but its channel and Late is as new. The arguments of the script
 // follow by [Request.Keys] and [Request.Args]; room is for them, so that they cost
 // no allocation.
 func (r *Request) Make(s *Store, script *Script, key string, room []any) *Request {
 	done, late := r.done, r.Late
-	*r = Request{store: s, route: &s.requests, script: script, lock: key, args: room[:callArgs], done: done, Late: late}
+	if done == nil {
+		done = make(chan *Request, 1)
+	}
+	*r = Request{store: s, route: &s.requests, script: script, lock: key, args: room[:callArgs], done: done, Late: late, Sent: time.Now()}
 	return r
 }
 
@@ -103,13 +106,6 @@ func (r *Request) Args(args ...any) *Request {
 	return r
 }
 
-// Common appends arguments that most requests have in common, as the last ones; no others
-// may follow. In a call of several requests they are sent once, if all have the same.
-func (r *Request) Common(args ...any) *Request {
-	r.common += len(args)
-	return r.Args(args...)
-}
-
 // Detach makes it a request for which no caller waits: the outcome goes to Late.
 func (r *Request) Detach(late func()) *Request {
 	r.Late, r.detached = late, true
@@ -119,7 +115,6 @@ func (r *Request) Detach(late func()) *Request {
 
 // Start sends the request for the first time.
 func (r *Request) Start() {
-	r.begin()
 	if r.route.direct == nil && r.route.unread() {
 		go r.send() // finding the server takes further requests
 		return
@@ -132,7 +127,6 @@ func (r *Request) Start() {
 // request and reads the reply, so that no other goroutine has to be woken: on a machine
 // with cores that sleep between requests, waking takes longer than the server.
 func (r *Request) Do(ctx context.Context, deadline time.Time) bool {
-	r.begin()
 	r.gone = ctx.Done()
 	r.leaves, _ = ctx.Deadline()
 	if r.route.direct == nil && r.route.unread() {
@@ -166,22 +160,12 @@ func (r *Request) DoWithRelease(ctx context.Context, release func(context.Contex
 		release(ctx)
 		return r.Wait(ctx, r.Deadline)
 	}
-	r.begin()
 	r.prepare()
 	q.add(r)
 	begin := time.Now()
 	release(context.WithValue(ctx, carrier.Paired, true))
 	q.flush(r, begin)
 	return r.Wait(ctx, r.Deadline)
-}
-
-// begin notes the time of the first try, and makes the channel that the caller waits
-// for.
-func (r *Request) begin() {
-	r.Sent = time.Now()
-	if r.done == nil && !r.detached {
-		r.done = make(chan *Request, 1)
-	}
 }
 
 // send sends it to the server that has the key.
