@@ -45,11 +45,17 @@ func (s *Store) expect(key, owner string, kind driver.Kind, lease time.Duration)
 		h.asking++
 		return h, h.at.lock.There()
 	}
-	now := s.now()
-	h = &hold{key: key, owner: owner, kind: kind, lease: lease, until: now.Add(lease), asking: 1, kept: kept{busy: make(chan struct{}, 1)}}
+	h = s.newHold(key, owner, kind, lease)
+	h.asking = 1
+	return h, false
+}
+
+// newHold notes an owner of this process. Called with the mutex held.
+func (s *Store) newHold(key, owner string, kind driver.Kind, lease time.Duration) *hold {
+	h := &hold{key: key, owner: owner, kind: kind, lease: lease, until: s.now().Add(lease), kept: kept{busy: make(chan struct{}, 1)}}
 	h.timer = time.AfterFunc(lease, func() { s.background(func() { s.lapse(h) }) })
 	s.holds[owner] = h
-	return h, false
+	return h
 }
 
 // own notes that a hold has its lock.

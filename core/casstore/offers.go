@@ -3,7 +3,6 @@ package casstore
 import (
 	"fmt"
 	"strings"
-	"time"
 
 	"github.com/interlock-go/interlock/core/driver"
 )
@@ -51,12 +50,8 @@ func (s *Store) mayHold(key, owner string, token int64, at found) {
 	if s.holds[owner] != nil {
 		return
 	}
-	h := &hold{
-		key: key, owner: owner, kind: driver.Exclusive, lease: driver.OfferLasts, until: s.now().Add(driver.OfferLasts),
-		at: at, as: offerOf(owner, s.process, token), kept: kept{busy: make(chan struct{}, 1)},
-	}
-	h.timer = time.AfterFunc(h.lease, func() { s.background(func() { s.lapse(h) }) })
-	s.holds[owner] = h
+	h := s.newHold(key, owner, driver.Exclusive, driver.OfferLasts)
+	h.at, h.as = at, offerOf(owner, s.process, token)
 }
 
 // offerOf is the hold of an owner that was offered a lock, before its first renewal.

@@ -10,19 +10,10 @@ import (
 
 // Release implements [driver.Store].
 func (s *Store) Release(_ context.Context, ask driver.ReleaseRequest) (found driver.Waiting, err error) {
-	type outcome struct {
-		found driver.Waiting
-		err   error
-	}
-	done := make(chan outcome, 1)
-	if !s.background(func() {
-		found, err := s.release(ask, false)
-		done <- outcome{found, err}
-	}) {
+	if !s.work.Do(func() { found, err = s.release(ask, false) }) {
 		return found, errClosed
 	}
-	o := <-done
-	return o.found, o.err
+	return found, err
 }
 
 // isOutcome reports whether a release has an outcome: the owner holds the lock no more.

@@ -210,22 +210,13 @@ func (w *sweeper) remove(e Entry, also ...Condition) error {
 
 // each reads all entries under a prefix.
 func (w *sweeper) each(prefix string, do func(Entry)) error {
-	for after := ""; ; {
-		answer, _, again, err := w.send(Txn{List: []Range{{Prefix: prefix, After: after, Limit: page}}})
-		switch {
-		case again:
-			continue
-		case err != nil:
+	for e, err := range w.entries(w.done, prefix, "") {
+		if err != nil {
 			return err
 		}
-		for _, e := range answer.Lists[0] {
-			do(e)
-			after = e.Name
-		}
-		if len(answer.Lists[0]) < page {
-			return nil
-		}
+		do(e)
 	}
+	return nil
 }
 
 // beatOf reads the name of a beat.

@@ -5,8 +5,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"github.com/interlock-go/interlock/core/internal/logs"
 )
 
 // awaited are the duplicates of this process that wait for records.
@@ -82,7 +80,7 @@ const relisten = time.Second
 func (s *Store) Await(id string, _ time.Time, wake func()) (stop func()) {
 	s.awaited.begin.Do(func() {
 		if s.listener != nil {
-			s.background(s.listen)
+			s.work.Go(s.listen)
 		}
 	})
 	stop = s.awaited.add(id, wake)
@@ -94,20 +92,10 @@ func (s *Store) Await(id string, _ time.Time, wake func()) (stop func()) {
 // listen hears the announcements of other processes until the store is closed. A failure is
 // logged, at once and then once a minute.
 func (s *Store) listen() {
-	var failures logs.Throttle
-	for s.life.Err() == nil {
-		err := s.ears.Listen(s.life, s.awaited.hear, s.awaited.state)
+	for again := true; again; again = s.work.Sleep(relisten, nil) {
+		err := s.ears.Listen(s.work.Life(), s.awaited.hear, s.awaited.state)
 		s.awaited.state(false)
-		if s.life.Err() != nil {
-			return
-		}
-		failures.Warn(s.log, "interlock: the listener for completed requests has ended; "+
+		s.work.Failed("the listener for completed requests has ended; "+
 			"duplicates that wait look once a second until it begins anew", err)
-		timer := time.NewTimer(relisten)
-		select {
-		case <-s.life.Done():
-		case <-timer.C:
-		}
-		timer.Stop()
 	}
 }

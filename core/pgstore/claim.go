@@ -29,7 +29,7 @@ func (s *Store) Claim(ctx context.Context, ask record.ClaimRequest) (record.Clai
 	done := make(chan claiming) // without room: either the caller takes it, or Late does
 	left := make(chan struct{})
 	gone := ctx.Err() != nil // then nothing is sent
-	begun := s.background(func() {
+	begun := s.work.Go(func() {
 		c := claiming{err: driver.ErrNotReady}
 		if !gone {
 			c.reply, c.err = s.claim(ctx, ask)

@@ -4,8 +4,6 @@ import (
 	"context"
 	"sync"
 	"time"
-
-	"github.com/interlock-go/interlock/core/internal/logs"
 )
 
 // notices are the announcements to send to other processes.
@@ -18,7 +16,6 @@ type notices struct {
 	mu      sync.Mutex
 	waiting []string // payloads, to be sent with the next statement
 	busy    bool     // a goroutine sends them
-	failing logs.Throttle
 }
 
 // notify has the listeners of all processes that use the tables hear a payload, if the store
@@ -32,7 +29,7 @@ func (s *Store) notify(payload string) {
 	defer n.mu.Unlock()
 	n.waiting = append(n.waiting, payload)
 	if !n.busy {
-		n.busy = s.background(s.sendNotices)
+		n.busy = s.work.Go(s.sendNotices)
 	}
 }
 
@@ -53,12 +50,12 @@ func (s *Store) sendNotices() {
 		for _, p := range payloads {
 			all.add(p)
 		}
-		_, err := s.try(s.life, time.Now().Add(s.timeout), func(ctx context.Context, q querier) error {
+		_, err := s.try(s.work.Life(), time.Now().Add(s.timeout), func(ctx context.Context, q querier) error {
 			var sent int64
 			return q.QueryRowContext(ctx, s.text.Load().notify, all.text()).Scan(&sent)
 		})
 		if err != nil {
-			n.failing.Warn(s.log, "interlock: NOTIFY has failed: processes that wait find late, by looking, "+
+			s.work.Failed("NOTIFY has failed: processes that wait find late, by looking, "+
 				"what was released and completed", err)
 		}
 	}

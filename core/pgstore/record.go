@@ -11,7 +11,6 @@ import (
 
 	"github.com/interlock-go/interlock/core/driver"
 	"github.com/interlock-go/interlock/core/idempotency/record"
-	"github.com/interlock-go/interlock/core/internal/logs"
 	"github.com/interlock-go/interlock/core/internal/pgpool"
 )
 
@@ -337,30 +336,20 @@ const (
 // deleteExpired deletes expired rows until the store is closed. A failure is logged, at
 // once and then once a minute, and the work tried again at the next look.
 func (s *Store) deleteExpired() {
-	var failures logs.Throttle
-	for pause := s.sweep; ; {
-		select {
-		case <-s.life.Done():
-			return
-		case <-time.After(pause):
-		}
+	for pause := s.sweep; s.work.Sleep(pause, nil); {
 		pause = s.sweep
 		deleted, err := s.deleteBatch()
-		if err == nil {
-			if deleted == sweepBatch {
-				pause = sweepPause
-			}
-			continue
-		}
-		if s.life.Err() == nil {
-			failures.Warn(s.log, "interlock: records whose time has ended were not deleted", explain(err))
+		if err != nil {
+			s.work.Failed("records whose time has ended were not deleted", explain(err))
+		} else if deleted == sweepBatch {
+			pause = sweepPause
 		}
 	}
 }
 
 // deleteBatch deletes expired rows, up to [sweepBatch].
 func (s *Store) deleteBatch() (deleted int64, err error) {
-	ctx, cancel := context.WithTimeout(s.life, 10*time.Second)
+	ctx, cancel := context.WithTimeout(s.work.Life(), 10*time.Second)
 	defer cancel()
 	err = s.on(ctx, s.records, func(conn *sql.Conn) error {
 		result, err := conn.ExecContext(ctx, s.text.Load().sweep, sweepBatch)

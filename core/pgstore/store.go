@@ -6,13 +6,12 @@ import (
 	"embed"
 	"fmt"
 	"strings"
-	"sync"
 	"sync/atomic"
 
 	"github.com/interlock-go/interlock/core/driver"
 	"github.com/interlock-go/interlock/core/fencing"
 	"github.com/interlock-go/interlock/core/idempotency/record"
-	"github.com/interlock-go/interlock/core/internal/logs"
+	"github.com/interlock-go/interlock/core/internal/host"
 	"github.com/interlock-go/interlock/core/internal/pgpool"
 )
 
@@ -29,15 +28,9 @@ type Store struct {
 	ears    *ears
 	locks   locks
 
-	life context.Context // until Close
-	stop context.CancelFunc
-	work sync.WaitGroup
+	work *host.Work
 
-	mu     sync.Mutex // orders the beginning of work, and Close, which waits for it
-	closed bool
-
-	readOnly   atomic.Int64 // when a connection last turned out to only read, in ns since 1970
-	unmeasured logs.Throttle
+	readOnly atomic.Int64 // when a connection last turned out to only read, in ns since 1970
 }
 
 var (
@@ -87,7 +80,7 @@ func New(db *sql.DB, opts ...Option) (*Store, error) {
 		s.ears = &ears{listener: set.listener, channel: s.channel}
 	}
 	s.text.Init(s.statements)
-	s.life, s.stop = context.WithCancel(context.Background())
+	s.work = host.Begin(s.log)
 	s.awaited.init()
 	if s.sweep > 0 {
 		s.work.Go(s.deleteExpired)
@@ -118,12 +111,12 @@ func (s *Store) measure() {
 	if !s.text.Due() {
 		return
 	}
-	s.background(func() {
-		ctx, cancel := context.WithTimeout(s.life, s.timeout)
+	s.work.Go(func() {
+		ctx, cancel := context.WithTimeout(s.work.Life(), s.timeout)
 		defer cancel()
 		err := s.text.Measure(ctx, s.records, s.named("interlock_record"))
-		if err != nil && s.life.Err() == nil {
-			s.unmeasured.Warn(s.log, "interlock: the size of the table of records is not known", explain(err))
+		if err != nil {
+			s.work.Failed("the size of the table of records is not known", explain(err))
 		}
 	})
 }
@@ -147,26 +140,11 @@ func (s *Store) named(text string) string {
 	return strings.ReplaceAll(text, "interlock_", s.schema+s.prefix)
 }
 
-// background runs f on a goroutine that Close waits for. It reports false if the store is
-// closed.
-func (s *Store) background(f func()) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.closed {
-		return false
-	}
-	s.work.Go(f)
-	return true
-}
-
 // Close ends the background work of the store, and waits for it. It does not close the
 // pools. A claim that comes later is refused with [driver.ErrUnavailable]. A second
 // call does nothing. It returns nil.
 func (s *Store) Close() error {
-	s.mu.Lock()
-	s.closed = true
-	s.mu.Unlock()
-	s.stop()
+	s.work.End()
 	s.work.Wait()
 	return s.locks.close()
 }

@@ -90,7 +90,7 @@ func inTime[T any](ctx context.Context, s *Store, f func() (T, error)) (T, error
 		value, err := f()
 		done <- outcome{value, err}
 	}
-	if !s.background(run) { // the store is closed
+	if !s.work.Go(run) { // the store is closed
 		run()
 	}
 	select {

@@ -78,7 +78,7 @@ func (n *node) sweepAt(when time.Time) {
 func (s *Store) sweep(nodes []*node, _ clock.Instant) {
 	for _, n := range nodes {
 		if due := n.due(time.Now()); len(due) > 0 {
-			s.spawn(func() { n.swept(n.settle(due)) })
+			s.work.Go(func() { n.swept(n.settle(due)) })
 		}
 	}
 }
@@ -166,7 +166,7 @@ func (n *node) settle(due []*debt) (answered bool) {
 		select {
 		case ok := <-results: // there is room for all, so that none is held up
 			answered = ok || answered
-		case <-n.store.shut:
+		case <-n.store.work.Life().Done():
 			return answered
 		}
 	}

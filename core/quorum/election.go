@@ -153,7 +153,7 @@ func (s *Store) Acquire(ctx context.Context, ask driver.AcquireRequest) (driver.
 		if !ok {
 			// The caller leaves while votes are out. Their outcome goes to Late;
 			// nothing is proposed any more.
-			if !s.spawn(func() {
+			if !s.work.Go(func() {
 				v, _ := e.await(context.Background(), time.Time{})
 				ask.Late(e.conclude(v))
 			}) {

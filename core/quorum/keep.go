@@ -12,7 +12,7 @@ const lookTimeout = 5 * time.Second
 func (s *Store) start() {
 	s.started.Do(func() {
 		for _, n := range s.nodes {
-			s.spawn(n.keep)
+			s.work.Go(n.keep)
 		}
 	})
 }
@@ -26,7 +26,7 @@ func (n *node) keep() {
 		select {
 		case <-timer.C:
 		case <-n.stale:
-		case <-n.store.shut:
+		case <-n.store.work.Life().Done():
 			return
 		}
 		timer.Reset(n.look())

@@ -56,14 +56,10 @@ type Store struct {
 	suspects atomic.Int32  // nodes that do not seem to answer
 	leaving  atomic.Bool   // Close was called
 	stir     chan struct{} // a request has ended while leaving
-	shut     chan struct{} // closed by Close
 	clock    clock.Clock
 	sweeps   timers.Scheduler[*node] // of the nodes' debts
 	started  sync.Once               // the nodes are looked after
-	work     sync.WaitGroup
-
-	mu     sync.Mutex
-	closed bool
+	work     *host.Work
 }
 
 // New makes a [Store] over independent masters: an odd number of them, at least
@@ -146,12 +142,12 @@ func newStore(names []string, set *settings) *Store {
 	s := &Store{
 		admission: newAdmission(names, set), majority: n/2 + 1, maxTTL: set.maxTTL, timeout: set.timeout,
 		epoch: time.Now(), clock: clock.New(),
-		stir: make(chan struct{}, 1), shut: make(chan struct{}),
+		stir: make(chan struct{}, 1), work: host.Begin(set.log),
 	}
 	s.ballots.kept = set.maxTTL
 	s.waits.keys = map[place]*waiting{}
 	s.sweeps.Clock, s.sweeps.Serve = &s.clock, s.sweep
-	s.sweeps.Go = func(run func()) { s.spawn(run) }
+	s.sweeps.Go = func(run func()) { s.work.Go(run) }
 	for i, name := range names {
 		s.nodes = append(s.nodes, &node{store: s, index: i, name: name, stale: make(chan struct{}, 1)})
 	}
@@ -181,10 +177,7 @@ func (s *Store) Close() error {
 		return nil
 	}
 	s.settleNodes()
-	s.mu.Lock()
-	s.closed = true
-	s.mu.Unlock()
-	close(s.shut)
+	s.work.End()
 	s.sweeps.Stop()
 	var err error
 	for _, n := range s.nodes {
@@ -224,17 +217,6 @@ func (s *Store) busy() bool {
 		}
 	}
 	return false
-}
-
-// spawn runs f on a goroutine that Close waits for. It reports false when the
-// store is closed: under the mutex, so that none begins once Close waits.
-func (s *Store) spawn(f func()) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if !s.closed {
-		s.work.Go(f)
-	}
-	return !s.closed
 }
 
 // budget is the time that a node has for its vote on a lease.

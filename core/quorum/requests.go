@@ -43,7 +43,7 @@ func (s *Store) Renew(ctx context.Context, batch []driver.Renewal, done func(i i
 			fail(err)
 			continue
 		}
-		if !s.spawn(func() {
+		if !s.work.Go(func() {
 			ctx, cancel := behind, context.CancelFunc(func() {})
 			if bounded {
 				ctx, cancel = context.WithDeadline(behind, deadline)

@@ -69,7 +69,7 @@ func (e *election) again(ctx context.Context, v verdict) bool {
 		case <-timer.C:
 		case <-ctx.Done():
 			return false
-		case <-e.store.shut:
+		case <-e.store.work.Life().Done():
 			return false
 		}
 	}

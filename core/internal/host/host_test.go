@@ -51,7 +51,12 @@ func TestWorkEndsOnce(t *testing.T) {
 			ended = true
 		})
 		time.Sleep(150 * time.Minute)
-		if w.End(); w.Go(func() { t.Error("work has begun after the end") }) || !w.Closed() || w.Life().Err() == nil {
+		done := false
+		if !w.Do(func() { done = true }) || !done {
+			t.Error("Do has not carried the work out")
+		}
+		late := func() { t.Error("work has begun after the end") }
+		if w.End(); w.Go(late) || w.Do(late) || !w.Closed() || w.Life().Err() == nil {
 			t.Error("after its end the work goes on")
 		}
 		if w.Wait(); !ended {
