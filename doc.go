@@ -35,6 +35,7 @@
 //   - httplock, ginlock, echolock, grpclock: one thin middleware per framework
 //   - otel (package otellock): spans and metrics for OpenTelemetry
 //   - cmd/interlock: the locks of all processes, on a terminal
+//   - cmd/interlockvet: code that breaks a rule that the compiler cannot check, for go vet
 //   - examples/payments: a demonstration, as a program to run
 //
 // Separate modules: asynqlock, connectlock, core/casstore, core/quorum, etcdstore,

@@ -1,8 +1,8 @@
 //go:build unix
 
 // Command race compares four ways to debit an account when a process stops at the worst
-// moment: SELECT ... FOR UPDATE, redsync, redislock, and Interlock with its fencing token
-// checked in the row.
+// moment: a row lock of PostgreSQL, redsync, redislock, and Interlock with its fencing
+// token checked in the row.
 //
 //	go -C examples/race run .
 //

@@ -39,13 +39,13 @@ func main() {
 	}
 }
 
-// text is a page or the comment of a package.
+// text is a page, the comment of a package, or a program, which has no body.
 type text struct {
 	section, title, link, about, body string
 }
 
 // sections are the sections of llms.txt, in order. A model that has little room leaves the last one.
-var sections = []string{"Documents", "Packages", "Optional"}
+var sections = []string{"Examples", "Documents", "Packages", "Optional"}
 
 // optional are the pages that the use of the toolkit does not need.
 var optional = []string{
@@ -75,6 +75,11 @@ func collect(root fs.FS) ([]text, error) {
 		}
 		texts = append(texts, page(name, string(b)))
 	}
+	examples, err := programs(root)
+	if err != nil {
+		return nil, err
+	}
+	texts = append(texts, examples...)
 	packages, err := comments(root)
 	slices.SortStableFunc(texts, func(a, b text) int {
 		return cmp.Compare(slices.Index(sections, a.section), slices.Index(sections, b.section))
@@ -123,12 +128,34 @@ func comments(root fs.FS) (texts []text, err error) {
 		if err == nil && comment != "" {
 			texts = append(texts, text{
 				section: "Packages", title: name, link: reference + path.Join(module, name),
-				about: strings.TrimSuffix(new(doc.Package).Synopsis(comment), "."), body: comment,
+				about: synopsis(comment), body: comment,
 			})
 		}
 		return err
 	})
 	return texts, err
+}
+
+// programs returns the examples that are whole programs.
+func programs(root fs.FS) (texts []text, err error) {
+	found, err := fs.Glob(root, "examples/*/main.go")
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range found {
+		dir := path.Dir(name)
+		comment, err := commentOf(root, dir)
+		if err != nil {
+			return nil, err
+		}
+		texts = append(texts, text{section: "Examples", title: dir, link: raw + name, about: synopsis(comment)})
+	}
+	return texts, nil
+}
+
+// synopsis returns the first sentence of a comment, without its full stop.
+func synopsis(comment string) string {
+	return strings.TrimSuffix(new(doc.Package).Synopsis(comment), ".")
 }
 
 // commentOf returns the comment of the package in a directory, empty if there is none.
@@ -160,6 +187,12 @@ func commentOf(root fs.FS, dir string) (string, error) {
 func short(texts []text) string {
 	var b strings.Builder
 	b.WriteString("# Interlock\n\n> " + promise(texts) + "\n")
+	if code := program(bodyOf(texts, "README.md")); code != "" {
+		b.WriteString("\nThis is a whole program:\n\n" + code)
+	}
+	if kept := rules(bodyOf(texts, "docs/use.md")); kept != "" {
+		b.WriteString("\nRules that code must keep:\n\n" + kept)
+	}
 	for _, section := range sections {
 		b.WriteString("\n## " + section + "\n\n")
 		for _, t := range texts {
@@ -178,24 +211,51 @@ func short(texts []text) string {
 
 // promise is the beginning of the README.
 func promise(texts []text) string {
-	for _, t := range texts {
-		if t.link != raw+"README.md" {
-			continue
-		}
-		for paragraph := range strings.SplitSeq(t.body, "\n\n") {
-			if first := paragraph[:1]; first != "#" && first != "[" {
-				return paragraph
-			}
+	for paragraph := range strings.SplitSeq(bodyOf(texts, "README.md"), "\n\n") {
+		if paragraph != "" && paragraph[:1] != "#" && paragraph[:1] != "[" {
+			return paragraph
 		}
 	}
 	return ""
+}
+
+// bodyOf returns the text of a page, empty if there is none.
+func bodyOf(texts []text, name string) string {
+	for _, t := range texts {
+		if t.link == raw+name {
+			return t.body
+		}
+	}
+	return ""
+}
+
+// program returns the first block of a page that is a whole program, and the block after it, which runs it.
+func program(page string) string {
+	_, code, found := strings.Cut(page, "```go\npackage main\n")
+	if !found {
+		return ""
+	}
+	code, rest, _ := strings.Cut(code, "```\n")
+	run := ""
+	if after, ok := strings.CutPrefix(rest, "\n```sh\n"); ok {
+		command, _, _ := strings.Cut(after, "```\n")
+		run = "\n```sh\n" + command + "```\n"
+	}
+	return "```go\npackage main\n" + code + "```\n" + run
+}
+
+// rules returns the section of a page with the rules that code must keep.
+func rules(page string) string {
+	_, section, _ := strings.Cut(page, "\n## Rules that code must keep\n\n")
+	section, _, _ = strings.Cut(section, "\n## ")
+	return section
 }
 
 // full is llms-full.txt: all that is not optional.
 func full(texts []text) string {
 	var b strings.Builder
 	for _, t := range texts {
-		if t.section != "Optional" {
+		if t.section != "Optional" && t.body != "" {
 			fmt.Fprintf(&b, "<!-- %s -->\n\n%s\n", t.link, strings.TrimRight(t.body, "\n")+"\n")
 		}
 	}
