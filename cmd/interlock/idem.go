@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -40,12 +41,13 @@ ls       lists the records, with -state those in a state, with -older those whos
          idempotency.DownstreamKey gave the handler, with the same -step: ask the service
          that had the effect for it.
 
-show     the state of the record: in-flight, handed-over (to a job with its ticket), lapsed, unknown, completed, unavailable,
-         expired, damaged or none (exit code 3). Of an answer it shows status and size.
+show     the state of the record: in-flight, handed-over (to a job with its ticket), lapsed, open (steps are stored, and
+         the next attempt goes on), unknown, completed, unavailable, expired, damaged or none (exit code 3). Of an answer it shows status and size.
 resolve  settles a record in the state unknown, and no other (exit code 3). Find out
          first whether the request had its effect. -not-carried-out: it had none, and
          the next request is carried out. -status: it had, and from now on requests get
-         this answer, which is stored as it is given, without idempotency.Seal.
+         this answer, which is stored as it is given, without idempotency.Seal. -step: the
+         step under way had its effect, with the result in -body, and the next attempt goes on.
 forget   deletes the record, so that the next request is carried out, and what was
          before is lost. -state must name the state that the record has.
 
@@ -55,6 +57,7 @@ forget   deletes the record, so that the next request is carried out, and what w
 		{"idem ls -state unknown -older 1h -limit 100", "the hundred first of these that have ended an hour ago"},
 		{"idem show tenant-7 8e03978e-40d5-43e8-bc93-6894a57f9324", "the state of a payment"},
 		{"idem resolve tenant-7 8e03978e -not-carried-out", "the bank has not heard of it"},
+		{"idem resolve tenant-7 8e03978e -step book -body room.json", "the hotel has booked a room; the next attempt goes on"},
 		{"idem resolve tenant-7 8e03978e -status 201 -header 'Content-Type: application/json' -body answer.json", "it was made; answer so"},
 		{"idem forget tenant-7 8e03978e -state completed", "have it carried out again"},
 	},
@@ -74,7 +77,7 @@ forget   deletes the record, so that the next request is carried out, and what w
 		durationVar(fs, &o.older, "older", 0, "ls: only records whose last lease ended this `time` ago, or longer")
 		fs.IntVar(&o.limit, "limit", 0, "ls: at most this `number` of records; 0 is all")
 		fs.StringVar(&o.after, "after", "", "ls: go on after the `cursor` with which an earlier list ended")
-		fs.Func("step", "ls, show: a `step` that the handler gives to DownstreamKey; may be given again",
+		fs.Func("step", "ls, show: a `step` that the handler gives to DownstreamKey; may be given again. resolve: the step under way",
 			func(s string) error { o.steps = append(o.steps, s); return nil })
 		return o.run
 	},
@@ -207,14 +210,14 @@ func (o *settling) list(ctx context.Context, c *call) error {
 		q.States = []string{o.state}
 	}
 	if o.strict && o.state == fleet.RecordUnknown {
-		q.States = append(q.States, fleet.RecordLapsed)
+		q.States = append(q.States, fleet.RecordLapsed, fleet.RecordOpen)
 	}
 	return o.stream(ctx, c, f, q)
 }
 
 // stream prints the records as they come.
 func (o *settling) stream(ctx context.Context, c *call, f *fleet.Fleet, q fleet.RecordQuery) error {
-	out, last := c.list("RECORD", "STATE", "EFFECT MARKED", "ENDED", "KEPT FOR", "DOWNSTREAM KEY"), ""
+	out, last := c.list("RECORD", "STATE", "EFFECT MARKED", "ENDED", "KEPT FOR", "LAST STEP", "STEP UNDER WAY", "DOWNSTREAM KEY"), ""
 	for r, err := range f.Records(ctx, q) {
 		if errors.Is(err, driver.ErrConfig) {
 			return &exitError{exitUsage, err}
@@ -228,12 +231,16 @@ func (o *settling) stream(ctx context.Context, c *call, f *fleet.Fleet, q fleet.
 		}
 		last = r.Cursor
 		if err := out.add(show.RecordOf(r, o.steps),
-			display.Text(r.ID), r.State, fmt.Sprint(r.Marked), ended(&r), left(r.Kept), r.DownstreamKey(o.steps...)); err != nil {
+			display.Text(r.ID), r.State, fmt.Sprint(r.Marked), ended(&r), left(r.Kept), orDash(r.Step), orDash(r.StepUnderWay),
+			cmp.Or(show.StepKey(r), r.DownstreamKey(o.steps...))); err != nil {
 			return err
 		}
 	}
 	return out.end(nil)
 }
+
+// orDash shows a name, which may be missing.
+func orDash(name string) string { return cmp.Or(display.Text(name), "-") }
 
 // ended shows how long ago the last lease of a record ended.
 func ended(r *fleet.Record) string {
@@ -246,8 +253,11 @@ func ended(r *fleet.Record) string {
 // resolution is the outcome that the flags give.
 func (o *settling) resolution(wait patience) (admin.Resolution, error) {
 	switch {
-	case o.not == (o.status >= 0):
-		return admin.Resolution{}, usageError("idem resolve: give either -not-carried-out or -status")
+	case len(o.steps) == 1 && !o.not && o.status < 0:
+		result, err := o.readBody(wait)
+		return admin.StepDone(o.steps[0], result), err
+	case o.not == (o.status >= 0) || len(o.steps) > 0:
+		return admin.Resolution{}, usageError("idem resolve: give either -not-carried-out, -status, or one -step with its result as -body")
 	case o.not:
 		return admin.NotCarriedOut(), nil
 	}
@@ -258,21 +268,25 @@ func (o *settling) resolution(wait patience) (admin.Resolution, error) {
 		}
 		header[name] = append(header[name], values...)
 	}
-	answer := endpoint.Response{Status: o.status, Header: header}
+	body, err := o.readBody(wait)
+	return admin.CarriedOut(o.protocol, endpoint.Response{Status: o.status, Header: header, Body: body}), err
+}
+
+// readBody reads the file of -body.
+func (o *settling) readBody(wait patience) (body []byte, err error) {
 	wait.lift() // the body may come from a program that takes long
 	defer wait.begin()
-	var err error
 	switch o.body {
 	case "":
 	case "-":
-		answer.Body, err = io.ReadAll(o.stdin)
+		body, err = io.ReadAll(o.stdin)
 	default:
-		answer.Body, err = os.ReadFile(o.body)
+		body, err = os.ReadFile(o.body)
 	}
 	if err != nil {
-		return admin.Resolution{}, usageError("idem resolve: -body: %w", err)
+		return nil, usageError("idem resolve: -body: %w", err)
 	}
-	return admin.CarriedOut(o.protocol, answer), nil
+	return body, nil
 }
 
 // change changes the record through an engine.
@@ -329,12 +343,19 @@ func (o *settling) show(c *call, r *fleet.Record) (err error) {
 			t.row("kept for", left(r.Kept))
 			t.row("downstream key", r.DownstreamKey(o.steps...))
 		}
+		if len(r.Steps) > 0 {
+			t.row("steps", display.Text(strings.Join(r.Steps, ", ")))
+		}
+		if r.StepUnderWay != "" {
+			t.row("step under way", display.Text(r.StepUnderWay))
+			t.row("its downstream key", show.StepKey(*r))
+		}
 		switch r.State {
 		case fleet.RecordInFlight:
 			t.row("lease left", span(r.Lease))
 		case fleet.RecordHandedOver:
 			t.row("ticket good for", span(r.Lease))
-		case fleet.RecordLapsed, fleet.RecordUnknown:
+		case fleet.RecordLapsed, fleet.RecordOpen, fleet.RecordUnknown:
 			t.row("ended", ended(r))
 		}
 		switch {

@@ -130,7 +130,7 @@ func TestAListHasAHeadOnlyWhereItIsATableThatWasRead(t *testing.T) {
 func TestAListOfRecordsInAStateThatDoesNotExistIsAWrongCommandLine(t *testing.T) {
 	for _, args := range [][]string{{"-state", "unknwon"}, {"-state", "none"}} {
 		r := want(t, exitUsage, append([]string{"-addr", "127.0.0.1:1", "idem", "ls"}, args...)...)
-		if r.out != "" || !strings.Contains(r.stderr, args[1]) || !strings.Contains(r.stderr, "in-flight, handed-over, lapsed, unknown, completed") {
+		if r.out != "" || !strings.Contains(r.stderr, args[1]) || !strings.Contains(r.stderr, "in-flight, handed-over, lapsed, open, unknown, completed") {
 			t.Errorf("idem ls %q: %+v; want the accepted states", args, r)
 		}
 	}

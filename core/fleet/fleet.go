@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"iter"
 	"log/slog"
 	"time"
 
@@ -13,6 +12,7 @@ import (
 	"github.com/interlock-go/interlock/core/driver"
 	"github.com/interlock-go/interlock/core/idempotency/record"
 	"github.com/interlock-go/interlock/core/internal/logs"
+	"github.com/interlock-go/interlock/core/internal/redisrecords"
 	"github.com/interlock-go/interlock/core/internal/rediswire"
 )
 
@@ -47,16 +47,10 @@ var ErrIncomplete = driver.ErrIncomplete
 type Fleet struct {
 	store   driver.Store
 	lister  driver.Lister
-	records records
+	records storeRecords
 	check   func(ctx context.Context, user string) (Report, error)
 	close   func() error
 	log     *slog.Logger
-}
-
-// records are the idempotency records of a store.
-type records interface {
-	byID(ctx context.Context, id string) (Record, error)
-	list(ctx context.Context, q RecordQuery) iter.Seq2[Record, error]
 }
 
 // Option configures a [Fleet]. Options do not change after [New].
@@ -115,7 +109,7 @@ func New(rdb redis.UniversalClient, opts ...Option) (*Fleet, error) {
 	}
 	servers := &servers{rdb, wire}
 	return &Fleet{
-		store: wire, lister: wire, records: &redisRecords{wire}, check: servers.check, close: wire.Close, log: set.log,
+		store: wire, lister: wire, records: storeRecords{redisrecords.Lister{Wire: wire}}, check: servers.check, close: wire.Close, log: set.log,
 	}, nil
 }
 

@@ -25,6 +25,9 @@ const (
 	// request with the key, if it is the same one, is carried out, unless the endpoint
 	// is strict (idempotency.Strict): then the outcome is unknown.
 	RecordLapsed = "lapsed"
+	// RecordOpen: the lease has ended, steps of the request are stored, and none that must not run twice
+	// is under way (idempotency.Step). The next request with the key, or a job, goes on after them.
+	RecordOpen = "open"
 	// RecordUnknown: the lease has ended after the effect may have happened. Requests
 	// with the key are refused until an operator resolves the record.
 	RecordUnknown = "unknown"
@@ -49,6 +52,11 @@ type Record struct {
 	Generation int64
 	// Marked says that the effect may have happened.
 	Marked bool
+	// Step is the last step with a stored outcome, and StepUnderWay the step with idempotency.Once that
+	// has none: its downstream key is DownstreamKey(StepUnderWay). Steps are the names of all stored
+	// steps; lists do not have them.
+	Step, StepUnderWay string
+	Steps              []string
 	// Lease is the rest of the claim's lease, or of the time of its ticket.
 	Lease time.Duration
 	// Ended is the time since the end of the last lease; 0 if it has not ended, or that is not known.
@@ -87,7 +95,7 @@ func (f *Fleet) RecordByID(ctx context.Context, id string) (Record, error) {
 
 // listedStates are the states that a list can have.
 var listedStates = []string{
-	RecordInFlight, RecordHandedOver, RecordLapsed, RecordUnknown, RecordCompleted, RecordUnavailable, RecordExpired, RecordDamaged,
+	RecordInFlight, RecordHandedOver, RecordLapsed, RecordOpen, RecordUnknown, RecordCompleted, RecordUnavailable, RecordExpired, RecordDamaged,
 }
 
 // RecordQuery says which records [Fleet.Records] goes through. The zero value is all.
@@ -118,7 +126,7 @@ func (q *RecordQuery) fits(r *Record) bool {
 // claims reports whether only records of requests without an end fit.
 func (q *RecordQuery) claims() bool {
 	return len(q.States) > 0 && !slices.ContainsFunc(q.States, func(s string) bool {
-		return !slices.Contains([]string{RecordInFlight, RecordHandedOver, RecordLapsed, RecordUnknown}, s)
+		return !slices.Contains([]string{RecordInFlight, RecordHandedOver, RecordLapsed, RecordOpen, RecordUnknown}, s)
 	})
 }
 

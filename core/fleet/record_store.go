@@ -1,11 +1,13 @@
 package fleet
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"iter"
 
 	"github.com/interlock-go/interlock/core/idempotency/record"
+	"github.com/interlock-go/interlock/core/internal/steplog"
 )
 
 var errNoRecords = fmt.Errorf("%w: idempotency records are on Redis and PostgreSQL", ErrNotServed)
@@ -27,6 +29,7 @@ func (s storeRecords) byID(ctx context.Context, id string) (Record, error) {
 		r.answer(v.Response)
 		r.Size = v.Size
 	}
+	r.steps(string(v.Log))
 	return r, nil
 }
 
@@ -57,7 +60,13 @@ var states = map[record.State]string{
 func recordOf(v *record.View) Record {
 	r := Record{
 		ID: v.ID, State: states[v.State], Generation: v.Generation, Marked: v.Marked, Kept: v.Kept,
-		Ended: max(0, -v.Left), Cursor: v.ID,
+		Ended: max(0, -v.Left), Cursor: cmp.Or(v.Cursor, v.ID), Step: v.Step, StepUnderWay: v.Open,
+	}
+	switch {
+	case v.Damaged:
+		r.State = RecordDamaged
+	case r.State == RecordLapsed && v.Step != "":
+		r.State = RecordOpen
 	}
 	if v.HandedOver {
 		r.State = RecordHandedOver
@@ -66,4 +75,18 @@ func recordOf(v *record.View) Record {
 		r.Lease = v.Left
 	}
 	return r
+}
+
+// steps reads the names of the stored steps.
+func (r *Record) steps(log string) {
+	all, err := steplog.Read(log)
+	if err != nil {
+		r.State = RecordDamaged
+		return
+	}
+	for _, e := range all {
+		if e.Kind.Outcome() {
+			r.Steps = append(r.Steps, e.Name)
+		}
+	}
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/interlock-go/interlock/core/idempotency/record"
 )
 
-// enlistment is the transaction of an attempt, or of one of its steps; guarded by the mutex of the
+// enlistment is the transaction of an attempt, or of a step; guarded by the mutex of the
 // attempt.
 type enlistment struct {
 	unit  record.Unit   // nil: there is none

@@ -97,7 +97,7 @@ func table() []row {
 			plan{does: leave, gets: lossOf},
 		},
 		{
-			"failed by an inner call that lost its lock, or was refused after one of the two", "any",
+			"failed by an inner call that lost its lock, or was refused after `MarkEffect` or with such a step", "any",
 			func(f facts) bool { return f.inner && (f.innerRan || f.marked || f.stepOpen) },
 			plan{does: leave, gets: inners},
 		},

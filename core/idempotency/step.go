@@ -19,7 +19,7 @@ import (
 //
 // The context of f derives from ctx. In f [DownstreamKey] and [CallKey] derive keys for this step,
 // which are the same in each attempt. If the process dies in f, the next attempt calls f again with
-// the same keys: the called service must deduplicate by them. For one that does not, see [Once].
+// the same keys: the called service must deduplicate by them. For a service that does not, see [Once].
 //
 // The result is encoded as JSON ([StepCodec] changes that), and Step returns the decoded result in each
 // attempt, also in the first. An error of f is not stored: the next attempt calls f again, and so
@@ -36,7 +36,7 @@ import (
 // and returns the result of f together with [ErrStepNotStored]. Later attempts get that error
 // with the zero value. If the store does not confirm the result, the error matches
 // [core.ErrUnavailable]; a further Step with the name in this attempt stores the result of f and
-// does not call f again. The other errors are those of [MarkEffect] and [ErrDamaged]: if the claim is
+// does not call f again. Other errors: see [MarkEffect], and [ErrDamaged]. If the claim is
 // lost, nothing is stored. In a request that was let through without a record ([Optional],
 // [FailOpen]) Step only calls f.
 //

@@ -16,7 +16,7 @@ import (
 // steps are the steps of an attempt; guarded by the mutex of the attempt.
 type steps struct {
 	lane      chan struct{} // of the request to the store: one at a time
-	log       []byte        // all entries, also those that the store has not confirmed
+	log       []byte        // all entries, confirmed by the store or not
 	last      string        // the last step with an outcome in log
 	open      string        // the open step according to log
 	unsettled string        // a step with Once that began, and has no outcome that the store has confirmed

@@ -57,7 +57,8 @@ func (s *Store) LookRecord(_ context.Context, id string) (record.View, error) {
 		return v, nil
 	}
 	if e.damaged {
-		return v, record.ErrDamaged
+		v.Damaged = true
+		return v, nil
 	}
 	v.State, v.Generation, v.Marked, v.Kept = e.state, e.generation, e.marked, e.expires.Sub(now)
 	if e.state != record.StateInFlight {
@@ -95,7 +96,7 @@ func (s *Store) ListRecords(ctx context.Context, after string, claims bool) iter
 			v, err := s.LookRecord(ctx, id)
 			v.Response, v.Log = nil, nil
 			ended := v.State == record.StateCompleted || v.State == record.StateUnavailable || v.State == record.StateExpired
-			if err == nil && (v.State == 0 || claims && ended) {
+			if err == nil && (v.State == 0 && !v.Damaged || claims && ended) {
 				continue
 			}
 			if !yield(v, err) || err != nil {

@@ -107,6 +107,11 @@ var layers = []layer{
 		"the test suite of the contract serves the authors of stores: the contract and the standard library only",
 	},
 	{
+		"./core/internal/redisrecords",
+		[]string{"./core/driver", "./core/idempotency/record", "./core/internal/...", "github.com/redis/go-redis/v9/..."},
+		"the records in Redis are read for the store and for tools, by the layout of the scripts",
+	},
+	{
 		"./core/internal/rediswire",
 		[]string{"./core/driver", "./core/internal/...", "github.com/redis/go-redis/v9/..."},
 		"it is what the stores on Redis share, and knows the requests for locks only",

@@ -12,15 +12,19 @@ type Lister interface {
 	// LookRecord returns the record with an id. A record that is not there has the State 0.
 	LookRecord(ctx context.Context, id string) (View, error)
 
-	// ListRecords goes through the records with ids after a text, in the order of their ids. claims
-	// leaves out the records of requests that have ended. It reads a bounded page at a time. An error
-	// ends the iteration.
+	// ListRecords goes through the records, or goes on after a [View.Cursor]. claims
+	// leaves out the records of requests that have ended. It reads a bounded page at a time. A record
+	// that is changed meanwhile may come twice. An error ends the iteration.
 	ListRecords(ctx context.Context, after string, claims bool) iter.Seq2[View, error]
 }
 
 // View is the state of a record, for an operator.
 type View struct {
 	ID string
+	// Cursor is the text with which a list goes on after the record; empty: it is the ID.
+	Cursor string
+	// Damaged says that the data is not a record, or has an unknown version. The State is 0 then.
+	Damaged bool
 	// State is StateInFlight, StateCompleted, StateUnavailable, StateUnknown or StateExpired;
 	// StateGranted of a claim that has lapsed before its effect.
 	State State

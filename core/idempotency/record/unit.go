@@ -35,7 +35,7 @@ type Unit interface {
 	Rollback(ctx context.Context) error
 }
 
-// StepUnit is a [Unit] for a step of the request (idempotency.Step). The engine calls one of CommitStep and
+// StepUnit is a [Unit] for a step of the request (idempotency.Step). The engine calls CommitStep or
 // Rollback, once, when the function of the step has returned.
 type StepUnit interface {
 	Unit

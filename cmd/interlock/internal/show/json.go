@@ -116,6 +116,9 @@ type Record struct {
 	Downstream string `json:"downstream_key"`
 	EndedMS    int64  `json:"ended_ms"`
 	Cursor     string `json:"cursor"`
+	Step       string `json:"last_step"`
+	UnderWay   string `json:"step_under_way"`
+	StepKey    string `json:"step_downstream_key"` // of the step under way
 }
 
 // Run is the last run of a command, and whether a run has succeeded in this period: "done", "running" or
@@ -204,7 +207,16 @@ func RecordOf(r fleet.Record, steps []string) Record {
 		ID: r.ID, State: r.State, Generation: r.Generation, Marked: r.Marked, LeaseMS: r.Lease.Milliseconds(),
 		KeptMS: r.Kept.Milliseconds(), Protocol: display.Text(r.Protocol), Status: r.Status, Size: r.Size, Sealed: r.Sealed,
 		Downstream: r.DownstreamKey(steps...), EndedMS: r.Ended.Milliseconds(), Cursor: display.Text(r.Cursor),
+		Step: display.Text(r.Step), UnderWay: display.Text(r.StepUnderWay), StepKey: StepKey(r),
 	}
+}
+
+// StepKey is the downstream key of the step under way; empty if there is none.
+func StepKey(r fleet.Record) string {
+	if r.StepUnderWay == "" {
+		return ""
+	}
+	return r.DownstreamKey(r.StepUnderWay)
 }
 
 func timeOf(t time.Time) *time.Time {
