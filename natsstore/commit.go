@@ -52,7 +52,10 @@ func (s *server) send(ctx context.Context, batch []*request, answered func()) {
 		}
 		pause(ctx, time.Millisecond<<min(round, 5))
 		if ctx.Err() != nil {
-			fail(batch, errors.Join(errBusy, err))
+			if err == nil {
+				err = fmt.Errorf("%w: others write the same entries all the time", errBusy)
+			}
+			fail(batch, err)
 			return
 		}
 	}
@@ -183,6 +186,8 @@ func (s *server) compare(ctx context.Context, batch []*request, sure bool) (left
 func (s *server) guards(ctx context.Context, name string) (uint64, error) {
 	m := nats.NewMsg(s.subject(name))
 	m.Header.Set(headerPlace, "0 0 0")
-	m.Header.Set(headerTTL, markerLife.String())
+	if name != guard { // that is there always, so that each read has an answer
+		m.Header.Set(headerTTL, markerLife.String())
+	}
 	return s.publish(ctx, []*nats.Msg{m})
 }

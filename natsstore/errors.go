@@ -16,6 +16,7 @@ var (
 	errBusy    = fmt.Errorf("%w: natsstore: nothing was executed", driver.ErrNotReady)
 	errLags    = errors.New("natsstore: a member lags")
 	errMany    = errors.New("natsstore: too many entries for one answer")
+	errNone    = errors.New("natsstore: no entry")
 	errHoles   = errors.New("natsstore: a part of an answer is lost")
 	errCut     = errors.New("natsstore: the connection was cut off")
 	errBehind  = errors.New("natsstore: the watch is late by more than deletions are kept")

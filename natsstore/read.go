@@ -146,6 +146,8 @@ func (s *server) reads(ctx context.Context, v view, q question, from uint64) (up
 			return upTo, nil
 		case errors.Is(err, errMany):
 			return 0, err
+		case errors.Is(err, errNone): // there is no guard yet
+			_, err = s.guards(ctx, guard)
 		}
 		if pause(ctx, 2*time.Millisecond); ctx.Err() != nil {
 			return 0, fmt.Errorf("reading: %w: %w", context.Cause(ctx), err)
@@ -166,6 +168,8 @@ func (s *server) once(ctx context.Context, text []byte, wait time.Duration) (som
 		switch code := m.Header.Get("Status"); {
 		case code == "413":
 			said = errMany
+		case code == "404" && m.Header.Get("Description") == "No Results":
+			said = errNone
 		case code != "" && code != "204":
 			said = fmt.Errorf("NATS: %s %s", code, m.Header.Get("Description"))
 		case number("Nats-Last-Sequence") != last:
