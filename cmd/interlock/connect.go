@@ -17,7 +17,7 @@ import (
 // connection is how the tool reaches the server.
 type connection struct {
 	url, addr, sentinel, sentinelUser, user, prefix string
-	postgres, etcd, zookeeper                       string // unless empty, in place of Redis
+	postgres, etcd, zookeeper, nats                 string // unless empty, in place of Redis
 	cluster                                         bool
 	db                                              int
 	tls                                             bool
@@ -39,13 +39,13 @@ func (c *connection) take(fs *flag.FlagSet) {
 // prefer replaces the servers of the environment by the servers that flags name.
 func (c *connection) prefer() {
 	toRedis := c.given["url"] || c.given["addr"] || c.given["sentinel"] || c.given["cluster"]
-	if !toRedis && !c.given["postgres"] && !c.given["etcd"] && !c.given["zookeeper"] {
+	if !toRedis && !c.given["postgres"] && !c.given["etcd"] && !c.given["zookeeper"] && !c.given["nats"] {
 		return
 	}
 	if !toRedis {
 		c.url, c.addr, c.sentinel, c.cluster = "", "", "", false
 	}
-	for name, server := range map[string]*string{"postgres": &c.postgres, "etcd": &c.etcd, "zookeeper": &c.zookeeper} {
+	for name, server := range map[string]*string{"postgres": &c.postgres, "etcd": &c.etcd, "zookeeper": &c.zookeeper, "nats": &c.nats} {
 		if !c.given[name] {
 			*server = ""
 		}
@@ -63,7 +63,7 @@ func (c *connection) prefer() {
 
 const connectionHelp = `Passwords come from the environment, where other users of the machine cannot read them:
 INTERLOCK_PASSWORD, and INTERLOCK_SENTINEL_PASSWORD for the sentinels. INTERLOCK_URL, INTERLOCK_ADDR,
-INTERLOCK_POSTGRES, INTERLOCK_ETCD, INTERLOCK_ZOOKEEPER, INTERLOCK_USER, INTERLOCK_SENTINEL, INTERLOCK_SENTINEL_USER, INTERLOCK_PREFIX, INTERLOCK_SERVERNAME, INTERLOCK_CACERT, INTERLOCK_CERT
+INTERLOCK_POSTGRES, INTERLOCK_ETCD, INTERLOCK_ZOOKEEPER, INTERLOCK_NATS, INTERLOCK_USER, INTERLOCK_SENTINEL, INTERLOCK_SENTINEL_USER, INTERLOCK_PREFIX, INTERLOCK_SERVERNAME, INTERLOCK_CACERT, INTERLOCK_CERT
 and INTERLOCK_CERT_KEY (-key) are the defaults of their flags, and so are INTERLOCK_CLUSTER=1 and INTERLOCK_TLS=1; INTERLOCK_URL and INTERLOCK_POSTGRES may
 have a password in them.
 `
@@ -75,7 +75,7 @@ const defaultPrefix = "interlock"
 func fromEnvironment(env func(string) string) *connection {
 	c := &connection{
 		url: env("INTERLOCK_URL"), addr: env("INTERLOCK_ADDR"), user: env("INTERLOCK_USER"), prefix: env("INTERLOCK_PREFIX"),
-		postgres: env("INTERLOCK_POSTGRES"), etcd: env("INTERLOCK_ETCD"), zookeeper: env("INTERLOCK_ZOOKEEPER"),
+		postgres: env("INTERLOCK_POSTGRES"), etcd: env("INTERLOCK_ETCD"), zookeeper: env("INTERLOCK_ZOOKEEPER"), nats: env("INTERLOCK_NATS"),
 		password:     env("INTERLOCK_PASSWORD"),
 		sentinelUser: env("INTERLOCK_SENTINEL_USER"), sentinelPassword: env("INTERLOCK_SENTINEL_PASSWORD"),
 		sentinel: env("INTERLOCK_SENTINEL"), serverName: env("INTERLOCK_SERVERNAME"),
@@ -103,10 +103,11 @@ func (c *connection) define(fs *flag.FlagSet) {
 		func(s string) error { c.postgres = s; return nil })
 	fs.StringVar(&c.etcd, "etcd", c.etcd, "locks in etcd, in place of Redis: `host:port` of its members, with commas")
 	fs.StringVar(&c.zookeeper, "zookeeper", c.zookeeper, "locks in ZooKeeper, in place of Redis: `host:port` of its servers, with commas")
+	fs.StringVar(&c.nats, "nats", c.nats, "locks in a bucket of NATS, in place of Redis: `host:port/bucket`, with commas between the members")
 	fs.BoolVar(&c.cluster, "cluster", c.cluster, "the addresses are nodes of a Redis Cluster")
 	fs.StringVar(&c.sentinel, "sentinel", c.sentinel, "the addresses are sentinels, and the master has this `name`")
 	fs.StringVar(&c.sentinelUser, "sentinel-user", c.sentinelUser, "`name` of the user of the sentinels")
-	fs.StringVar(&c.user, "user", c.user, "`name` of the user of Redis, etcd or ZooKeeper (digest)")
+	fs.StringVar(&c.user, "user", c.user, "`name` of the user of Redis, etcd, NATS or ZooKeeper (digest)")
 	fs.IntVar(&c.db, "db", c.db, "`number` of the database")
 	fs.StringVar(&c.prefix, "prefix", c.prefix, "`text` with which the names of keys begin (Prefix of the store; interlock_ of the tables in PostgreSQL)")
 	fs.BoolVar(&c.tls, "tls", c.tls, "connect with TLS")

@@ -374,7 +374,7 @@ func TestTheEnvironmentNamesTheTopologyAndTLS(t *testing.T) {
 func TestAServerOfAFlagReplacesTheServersOfTheEnvironment(t *testing.T) {
 	all := map[string]string{
 		"INTERLOCK_ADDR": "env:1", "INTERLOCK_URL": "redis://env", "INTERLOCK_SENTINEL": "env", "INTERLOCK_CLUSTER": "",
-		"INTERLOCK_POSTGRES": "env", "INTERLOCK_ETCD": "env", "INTERLOCK_ZOOKEEPER": "env",
+		"INTERLOCK_POSTGRES": "env", "INTERLOCK_ETCD": "env", "INTERLOCK_ZOOKEEPER": "env", "INTERLOCK_NATS": "env",
 	}
 	for _, c := range []struct {
 		args []string
@@ -383,6 +383,7 @@ func TestAServerOfAFlagReplacesTheServersOfTheEnvironment(t *testing.T) {
 		{[]string{"-postgres", "flag", "ls"}, connection{postgres: "flag"}},
 		{[]string{"ls", "-etcd", "flag"}, connection{etcd: "flag"}},
 		{[]string{"-zookeeper", "flag", "ls", "k", "-json"}, connection{zookeeper: "flag"}},
+		{[]string{"-nats", "flag", "ls"}, connection{nats: "flag"}},
 		{[]string{"-addr", "flag", "ls"}, connection{addr: "flag", url: "redis://env", sentinel: "env"}},
 		{[]string{"-url", "redis://flag", "ls"}, connection{url: "redis://flag", sentinel: "env"}},
 		{[]string{"-cluster", "ls", "-addr", "flag"}, connection{addr: "flag", url: "redis://env", cluster: true}},
@@ -393,7 +394,7 @@ func TestAServerOfAFlagReplacesTheServersOfTheEnvironment(t *testing.T) {
 		}
 		got := connection{
 			url: call.conn.url, addr: call.conn.addr, sentinel: call.conn.sentinel, cluster: call.conn.cluster,
-			postgres: call.conn.postgres, etcd: call.conn.etcd, zookeeper: call.conn.zookeeper,
+			postgres: call.conn.postgres, etcd: call.conn.etcd, zookeeper: call.conn.zookeeper, nats: call.conn.nats,
 		}
 		if fmt.Sprintf("%+v", got) != fmt.Sprintf("%+v", c.want) {
 			t.Errorf("%q: %+v; want %+v", c.args, got, c.want)
@@ -404,7 +405,7 @@ func TestAServerOfAFlagReplacesTheServersOfTheEnvironment(t *testing.T) {
 	}
 	call := &call{conn: fromEnvironment(func(name string) string { return all[name] })}
 	if _, err := call.parse([]string{"ls"}); err != nil || call.conn.choose() == nil {
-		t.Errorf("%v; want that an environment with four servers is refused", err)
+		t.Errorf("%v; want that an environment with five servers is refused", err)
 	}
 }
 

@@ -17,23 +17,25 @@ type opened struct {
 }
 
 // other reports whether the connection leads to another server than Redis.
-func (c *connection) other() bool { return c.postgres != "" || c.etcd != "" || c.zookeeper != "" }
+func (c *connection) other() bool {
+	return c.postgres != "" || c.etcd != "" || c.zookeeper != "" || c.nats != ""
+}
 
 // choose returns an error if the flags name two servers.
 func (c *connection) choose() error {
-	for name, text := range map[string]string{"addr": c.addr, "etcd": c.etcd, "zookeeper": c.zookeeper} {
+	for name, text := range map[string]string{"addr": c.addr, "etcd": c.etcd, "zookeeper": c.zookeeper, "nats": c.nats} {
 		if strings.Contains(text, "@") { // the text may have a password
 			return usageError("-%s is host:port, and several with commas: a user is given with -user, a password in INTERLOCK_PASSWORD", name)
 		}
 	}
 	named := 0
-	for _, s := range []string{c.url + c.addr + c.sentinel, c.postgres, c.etcd, c.zookeeper} {
+	for _, s := range []string{c.url + c.addr + c.sentinel, c.postgres, c.etcd, c.zookeeper, c.nats} {
 		if s != "" {
 			named++
 		}
 	}
 	if named > 1 {
-		return usageError("give one of -postgres, -etcd, -zookeeper, or the flags of Redis")
+		return usageError("give one of -postgres, -etcd, -zookeeper, -nats, or the flags of Redis")
 	}
 	return nil
 }
@@ -115,13 +117,15 @@ func (c *connection) server() string {
 		return "etcd"
 	case c.zookeeper != "":
 		return "ZooKeeper"
+	case c.nats != "":
+		return "NATS"
 	}
 	return "Redis"
 }
 
 // elsewhere says in a few words which server it is, without a password.
 func (c *connection) elsewhere() string {
-	text := c.etcd + c.zookeeper
+	text := c.etcd + c.zookeeper + c.nats
 	if c.postgres != "" {
 		text = c.postgresAddress()
 	}

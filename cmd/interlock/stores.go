@@ -17,6 +17,8 @@ import (
 	"github.com/go-zookeeper/zk"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 
@@ -24,19 +26,22 @@ import (
 	"github.com/interlock-go/interlock/core/driver"
 	"github.com/interlock-go/interlock/core/pgstore"
 	"github.com/interlock-go/interlock/etcdstore"
+	"github.com/interlock-go/interlock/natsstore"
 	"github.com/interlock-go/interlock/pgxstore"
 	"github.com/interlock-go/interlock/zkstore"
 )
 
-// store opens the store of another server than Redis. It sends nothing, but for a login at etcd.
+// store opens the store of another server than Redis. It sends nothing, but for a login at etcd and NATS.
 func (c *connection) store(log *slog.Logger) (o opened, err error) {
 	switch {
 	case c.postgres != "":
 		o, err = c.onPostgres(log)
 	case c.etcd != "":
 		o, err = c.onEtcd(log)
-	default:
+	case c.zookeeper != "":
 		o, err = c.onZooKeeper(log)
+	default:
+		o, err = c.onNATS(log)
 	}
 	if err != nil && !errors.Is(err, driver.ErrUnavailable) {
 		return o, &exitError{exitUsage, err}
@@ -44,7 +49,7 @@ func (c *connection) store(log *slog.Logger) (o opened, err error) {
 	return o, err
 }
 
-// loginTimeout bounds the login at etcd. Tests change it.
+// loginTimeout bounds the login at etcd and NATS. Tests change it.
 var loginTimeout = 5 * time.Second
 
 var errPostgresURL = errors.New("-postgres cannot be read; it is postgres://[user[:password]@]host[:port]/database, or key=value pairs, as libpq has them; " +
@@ -180,4 +185,37 @@ func (c *connection) onZooKeeper(log *slog.Logger) (opened, error) {
 		return opened{}, err
 	}
 	return shown(store, log, func() { _ = store.Close(); conn.Close() })
+}
+
+func (c *connection) onNATS(log *slog.Logger) (opened, error) {
+	config, err := c.security(nil)
+	if err != nil {
+		return opened{}, err
+	}
+	members, bucket, _ := strings.Cut(c.nats, "/")
+	if bucket == "" {
+		return opened{}, errors.New("-nats is host:port/bucket, with commas between the members")
+	}
+	opts := []nats.Option{nats.PingInterval(time.Second), nats.Timeout(loginTimeout)}
+	if c.user != "" {
+		opts = append(opts, nats.UserInfo(c.user, c.password))
+	}
+	if config != nil {
+		opts = append(opts, nats.Secure(config))
+	}
+	nc, err := nats.Connect(members, opts...)
+	if err != nil {
+		return opened{}, fmt.Errorf("%w: %w", driver.ErrUnavailable, err)
+	}
+	js, err := jetstream.New(nc)
+	if err != nil {
+		nc.Close()
+		return opened{}, err
+	}
+	store, err := natsstore.New(js, bucket, casstore.Prefix(c.prefix), casstore.Logger(log))
+	if err != nil {
+		nc.Close()
+		return opened{}, err
+	}
+	return shown(store, log, func() { _ = store.Close(); nc.Close() })
 }

@@ -68,7 +68,7 @@ func TestTheFlagsOfEachServerOpenItsStore(t *testing.T) {
 			t.Errorf("the address of %q is shown as %q; want %q", postgres, got, want)
 		}
 	}
-	for _, flag := range []string{"-addr", "-etcd", "-zookeeper"} {
+	for _, flag := range []string{"-addr", "-etcd", "-zookeeper", "-nats"} {
 		if r := here(flag, "user:se@cret@db:1", "ls"); r.code != exitUsage || strings.Contains(r.stderr, "cret") {
 			t.Errorf("%s with a password: %+v; want a wrong command line, without the password", flag, r)
 		}

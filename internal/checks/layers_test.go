@@ -281,8 +281,9 @@ var layers = []layer{
 	{
 		"./cmd/interlock/...",
 		[]string{
-			"./core/...", "./cmd/interlock/internal/...", "./internal/display", "./internal/version", "./etcdstore", "./pgxstore", "./zkstore",
+			"./core/...", "./cmd/interlock/internal/...", "./internal/display", "./internal/version", "./etcdstore", "./natsstore", "./pgxstore", "./zkstore",
 			"github.com/redis/go-redis/v9/...", "github.com/jackc/pgx/v5/...", "go.etcd.io/etcd/client/v3", "github.com/go-zookeeper/zk",
+			"github.com/nats-io/nats.go", "github.com/nats-io/nats.go/jetstream",
 			"go.uber.org/zap", // silences the client of etcd
 		},
 		"the tool is the core, the stores and their clients: who installs it compiles no framework",
