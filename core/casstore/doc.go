@@ -1,8 +1,8 @@
 // Package casstore keeps locks on a server that agrees on each change by a majority of its
-// members, and that changes a value only if it is as it was read: etcd, ZooKeeper. It is the
-// common part of the modules etcdstore and zkstore; users of locks need etcdstore or zkstore, and
-// the author of an adapter for another server implements [Server]. docs/consensus.md has the
-// promises, the set-up and the costs of such a store.
+// members, and that changes a value only if it is as it was read: etcd, ZooKeeper, NATS. It is the
+// common part of the modules etcdstore, zkstore and natsstore. Users of locks need one of these, and
+// the author of an adapter for another server implements [Server]: package castest says how.
+// docs/consensus.md has the promises, the set-up and the costs of such a store.
 //
 // # Why no lease of the server
 //

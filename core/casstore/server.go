@@ -9,11 +9,12 @@ import (
 
 // Server is the interface for the author of an adapter: a server that keeps small values
 // under names, on a majority of its members, and that changes a value only if it is as it
-// was read. etcd and ZooKeeper are such servers. Package core/casstore/castest is this
-// contract as a test suite. All methods are safe for concurrent use.
+// was read. etcd, ZooKeeper and NATS are such servers. Package core/casstore/castest is this
+// contract as a test suite, and says how an adapter is written. All methods are safe for concurrent use.
 //
-// Names are texts of letters, digits and _-~%:/ without an empty part between two
-// slashes. Values are text, of less than 16 KB.
+// Names are texts of ASCII letters, digits and _-~%:/ without an empty part between two
+// slashes, of at most 2 KB and the prefix of the store. An entry can have others below it: a name can be the beginning
+// of another one. Values are UTF-8 of less than 16 KB. An entry with an empty value is there.
 type Server interface {
 	// Commit executes a transaction: if all conditions hold, all of its operations, as one
 	// change, else none of them. Two transactions are executed one after the other, each on a
@@ -59,13 +60,17 @@ type Revision struct {
 	// Number is above 0, and below 2^46. It is greater than the number of everything that
 	// was committed before, under any name. The lock makes its fencing token of it.
 	Number int64
-	// Version is for a server that compares something else than Number, and zero always for others. It is positive,
-	// and one greater with each change of an entry that is there. The store hands it back, or [AnyVersion].
+	// Version is for a server that cannot compare Number, and zero always for a server that can, as etcd does. Where it
+	// is used, a new entry has any positive Version, and each change of an entry that is there makes it one greater. A
+	// condition has a Version that the server returned, a Version that the store computed so for its change, or
+	// [AnyVersion]. A condition with a zero Version is for a server that uses none, or, with a zero Number, says that
+	// the entry is not there.
 	Version int64
 }
 
 // AnyVersion is the Version in a condition of a store that knows the Number alone: from another
-// entry, which the same transaction wrote. The server compares the Number then.
+// entry, which the same transaction wrote. The server compares the Number then, and can need a look at the entry
+// before. A server without versions compares the Number as always.
 const AnyVersion = -1
 
 // next is the Version after a change of an entry.
@@ -99,11 +104,12 @@ type Change struct {
 	Deleted bool
 }
 
-// Txn is a transaction. No two operations are on one name.
+// Txn is a transaction. No two conditions, and no two operations, have one name. It has at most 128 conditions, at most
+// 128 operations, reads and lists together, and at most 128 names in Else: as many as etcd takes.
 type Txn struct {
 	// If has the conditions. Without any, the operations are executed.
 	If []Condition
-	// Then has the operations. No two of them are for one entry.
+	// Then has the operations.
 	Then []Op
 	// Read has the names of entries to return, and List parts of the names, if the conditions
 	// held.
@@ -132,7 +138,8 @@ type Op struct {
 }
 
 // Range is all entries with names that begin with Prefix, which ends with a slash. With a
-// Limit it is a page of a long list. It has all entries that are older than those in [Answer.Read].
+// Limit it is a page of a long list. It has all entries that are older than those in [Answer.Read]. Limit alone bounds
+// it, also where the server bounds its answers.
 type Range struct {
 	Prefix string
 	// After, unless empty, leaves out all names up to this one.
@@ -146,8 +153,9 @@ type Answer struct {
 	// Done says that the conditions held, and the operations were executed.
 	Done bool
 	// Written has the revisions of the entries that [Txn.Then] wrote, at the same places;
-	// zero for a deleted entry. All of them have the same Number. It is empty if Done is
-	// false.
+	// zero for a deleted entry. All of them have the same Number: entries of one transaction refer to each other by it,
+	// as a call to the lock that was written with it, before anyone knows the Number. Transactions of one request to
+	// the server can have the same one. It is empty if Done is false.
 	Written []Revision
 	// Read has the entries of [Txn.Read], or of [Txn.Else] if Done is false, at the same
 	// places; a missing entry has the zero Revision.

@@ -47,6 +47,13 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(0)
 	}
+	if member := os.Getenv(natsEnv); member != "" {
+		if err := serveNATS(strings.Split(member, " ")); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
 	if os.Getenv(etcdctlEnv) != "" {
 		ctlv3.MustStart()
 		os.Exit(0)

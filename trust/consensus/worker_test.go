@@ -76,6 +76,9 @@ var takers = map[string]func(addrs []string, lease time.Duration) (taker, error)
 	// The leases are so long that processes take offers.
 	"interlock-kinds": onEtcd(interlocked),
 	"zookeeper-kinds": onZooKeeper(zookeeperLocked),
+	"nats":            onNATS(natsLocked),
+	"nats-kinds":      onNATS(natsLocked),
+	"nats-value":      onNATS(natsValue),
 }
 
 // onEtcd makes a client of etcd for a lock.

@@ -11,6 +11,28 @@
 // adapter.
 //
 // [Memory] is a server for tests of what stands above, and [Link] the faults of a network.
+//
+// # An adapter, from an empty directory
+//
+// Look for four things in the manual and in the source of the server: a change of several entries at once, on condition
+// that others are as they were; a number that grows with each change, over all entries; a read that a member which lags
+// does not answer alone; and a report of changes that says when it has missed some. Where one is absent, others can
+// replace it: ZooKeeper compares no numbers, so zkstore compares versions, and keeps deleted nodes. NATS compares
+// nothing that it does not write, so natsstore writes a message that carries the condition.
+//
+//  1. Write Commit for one operation without conditions, and Read. Begin with the test above and -run
+//     'Contract/server/(without|names)'. Encode names so that no two become the same, and a prefix becomes a range.
+//  2. Add conditions, several operations, Else and lists, until all parts without a watch pass.
+//  3. Write Watch: read all entries, then report later changes. Return an error when the connection, or the member, is
+//     gone: the store begins a new watch, which reads again.
+//  4. Return each error as it is at first: the store takes it for an unknown outcome, which is always safe. Then look in
+//     the source of the server for errors that come before it executes anything, and map these to
+//     driver.ErrNotReady or [casstore.ErrRefused]. After a request was sent, no error of the network is among them.
+//  5. Run drivertest.Run on casstore.New with the adapter.
+//  6. Stop, kill and cut off members and clients while processes take locks, and compare the holds. trust/consensus does
+//     so with etcd, ZooKeeper and NATS, each as three processes.
+//
+// Requests that wait at the same time can share a request to the server: see lanes.go of etcdstore.
 package castest
 
 import (

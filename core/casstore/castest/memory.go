@@ -14,7 +14,8 @@ import (
 	"github.com/interlock-go/interlock/core/driver"
 )
 
-// Memory is a [casstore.Server] in the memory of one process, for tests. It reads the time
+// Memory is a [casstore.Server] in the memory of one process, for tests. Commit panics for a transaction that the
+// contract does not allow. It reads the time
 // with [time.Now], and so works inside a bubble of testing/synctest. Make it with
 // [NewMemory]. It is safe for concurrent use, and has nothing to close.
 type Memory struct {
@@ -59,6 +60,7 @@ func (m *Memory) copied() map[string]casstore.Entry {
 
 // Commit implements [casstore.Server].
 func (m *Memory) Commit(_ context.Context, txn casstore.Txn) (casstore.Answer, error) {
+	keepsBounds(txn)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.commits++
@@ -88,9 +90,6 @@ func (m *Memory) write(ops []casstore.Op) []casstore.Revision {
 	written := make([]casstore.Revision, len(ops))
 	var changes []casstore.Change
 	for i, op := range ops {
-		if slices.ContainsFunc(ops[:i], func(other casstore.Op) bool { return other.Name == op.Name }) {
-			panic("castest: a transaction writes " + op.Name + " twice, which servers refuse")
-		}
 		_, there := m.entries[op.Name]
 		switch {
 		case !op.Delete:
