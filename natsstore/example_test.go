@@ -46,3 +46,18 @@ func Example() {
 		log.Print(sentence)
 	}
 }
+
+// The administrator makes the bucket, once.
+func ExampleCreate() {
+	ctx := context.Background()
+	nc, err := nats.Connect("nats://nats-1,nats://nats-2,nats://nats-3")
+	if err != nil {
+		log.Fatal(err)
+	}
+	js, err := jetstream.New(nc)
+	if err != nil {
+		log.Fatal(err)
+	}
+	err = natsstore.Create(ctx, js, "locks", 3) // once
+	log.Print(err)
+}
