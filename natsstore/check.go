@@ -19,7 +19,7 @@ const mostPing = 10 * time.Second
 
 // Check asks NATS about the bucket and its members. It returns a sorted list of unsafe conditions, each a sentence, or
 // an empty list. Unsafe are fewer than three members, an even number of them, a member that is away or lags, a version
-// before 2.12, settings of the bucket that differ from [Create], a client with pings that are far apart. Without a
+// before 2.12, settings that [Create] does not make, a client with pings that are far apart. Without a
 // right, a sentence begins with [driver.NotKnown]. The error matches driver.ErrUnavailable if NATS does not answer. NATS
 // does not say when it writes to its disk (sync_interval); see docs/consensus.md. Clocks do not matter.
 func (s *Store) Check(ctx context.Context) ([]string, error) {

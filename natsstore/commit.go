@@ -120,7 +120,7 @@ func (s *server) publish(ctx context.Context, messages []*nats.Msg) (sequence ui
 	return sequence, errors.Join(said, err)
 }
 
-// denied returns an error that says so if NATS has refused a message for want of a right since. NATS does not
+// denied returns an error that says so if NATS has refused a message since, for want of a right. NATS does not
 // answer to the message then.
 func (s *server) denied(before error, messages []*nats.Msg, err error) error {
 	if now := s.nc.LastError(); now != before && errors.Is(now, nats.ErrPermissionViolation) { //nolint:errorlint // a new one

@@ -26,7 +26,7 @@ var (
 // meanings has the meaning of each error of JetStream for a transaction, by its code. After an error that is not
 // listed the transaction may be executed at any later time. The places are in server of nats-server 2.15.
 var meanings = map[int]error{
-	// The leader compares before it proposes, also with messages under way (jetstream_batching.go).
+	// The leader compares before it proposes, also with transactions under way (jetstream_batching.go).
 	10071: errDiffers, // wrong last sequence, with the sequence
 	10164: errDiffers,
 

@@ -33,7 +33,7 @@ const (
 // place is where a message is in its transaction. The number of a transaction is the sequence of its last message.
 type place struct {
 	follow int // how many messages follow
-	again  int // 1 if another has the same name
+	again  int // 1 if a message of the same name follows
 	shared int // how many parts its name begins with that a longer name of a later message begins with, too
 }
 

@@ -22,7 +22,7 @@ const (
 	slowTrips = 4
 )
 
-// view has the entries of a read, by name.
+// view has the messages that were read, by name.
 type view map[string]record
 
 // holds reports whether conditions hold.

@@ -184,7 +184,7 @@ func TestAnEntryIsWrittenAgainAfterItsMarkerHasEnded(t *testing.T) {
 	}
 	absent := []casstore.Condition{{Name: "k"}}
 	if answer := commit(t, s, casstore.Txn{If: absent, Then: []casstore.Op{put("k", "2")}}); !answer.Done {
-		t.Error("an entry whose marker has ended is taken for one that is there")
+		t.Error("an entry whose marker has ended counts as an entry that is there")
 	}
 	if err := stream.Purge(t.Context()); err != nil { // of the guards, too
 		t.Fatal(err)
@@ -240,7 +240,7 @@ func TestWhereTheConnectionIsCutOffNothingIsSentAndWatchesEnd(t *testing.T) {
 	}
 }
 
-// rights are those of docs/consensus.md.
+// rights are as in docs/consensus.md.
 var rights = &natsd.Permissions{
 	Publish: &natsd.SubjectPermission{Allow: []string{
 		"$KV.locks.>", "$JS.API.DIRECT.GET.KV_locks", "$JS.API.CONSUMER.*.KV_locks.>", "$JS.API.CONSUMER.MSG.NEXT.KV_locks.>", "$JS.API.STREAM.INFO.KV_locks",

@@ -15,7 +15,7 @@ import (
 // beat is how often NATS says that a watch is alive.
 const beat = 2 * time.Second
 
-// Watch implements [casstore.Server]. It reads, and then has a consumer that begins after the read. The consumer
+// Watch implements [casstore.Server]. It reads, and then has a consumer that begins after that. The consumer
 // is on one member, and its messages are not repeated: the watch fails with that member, and with the connection.
 func (s *server) Watch(ctx context.Context, prefix string, report func([]casstore.Change)) error {
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -71,7 +71,7 @@ func (s *server) Watch(ctx context.Context, prefix string, report func([]casstor
 // watching is a watch that has begun.
 type watching struct {
 	*server
-	below  int  // of the watched entries, in parts
+	below  int  // how many parts the watched prefix has
 	single bool // it is one entry
 	report func([]casstore.Change)
 
@@ -109,7 +109,7 @@ func (w *watching) run(ctx context.Context, messages jetstream.MessagesContext) 
 }
 
 // came adds a message to the report of its transaction, which is complete if no other message of it follows that is
-// watched, or when a message of another transaction comes.
+// watched, or when another transaction comes.
 func (w *watching) came(r record) {
 	number := int64(r.sequence) + int64(r.place.follow)
 	if number != w.number {

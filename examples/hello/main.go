@@ -14,7 +14,7 @@ import (
 )
 
 func main() {
-	store := memstore.New() // several processes share Redis, PostgreSQL, etcd or ZooKeeper
+	store := memstore.New() // several processes share Redis, PostgreSQL, etcd, ZooKeeper or NATS
 	locker, err := core.New(store)
 	if err != nil {
 		log.Fatal(err)

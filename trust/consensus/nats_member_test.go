@@ -26,7 +26,7 @@ import (
 // The test binary is a member of NATS, if its environment says which.
 const natsEnv = "INTERLOCK_TEST_NATS_MEMBER"
 
-// natsBucket has the locks, and natsControl those of the control.
+// natsBucket has the locks, and natsControl the locks of the control.
 const (
 	natsBucket  = "locks"
 	natsControl = "control"
