@@ -19,6 +19,7 @@ import (
 
 	"github.com/interlock-go/interlock/core/casstore"
 	"github.com/interlock-go/interlock/core/driver"
+	"github.com/interlock-go/interlock/internal/lanes"
 )
 
 func TestNewRefusesWhatCannotWork(t *testing.T) {
@@ -77,7 +78,7 @@ func (s *sender) send(_ context.Context, batch []*request) {
 	s.mu.Unlock()
 	time.Sleep(time.Second)
 	for _, r := range batch {
-		close(r.done)
+		r.End()
 	}
 }
 
@@ -88,7 +89,7 @@ func writes(name string) casstore.Txn {
 func TestRequestsThatWaitTogetherShareATransaction(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &sender{}
-		l := &lanes{send: s.send}
+		l := newQueue(s.send)
 		var all sync.WaitGroup
 		for i := range under + 3*most {
 			all.Go(func() {
@@ -118,7 +119,7 @@ func TestCallersThatHadTheirAnswersTogetherShareTheNextTransaction(t *testing.T)
 	synctest.Test(t, func(t *testing.T) {
 		const callers, each = 16, 20
 		s := &sender{}
-		l := &lanes{send: s.send}
+		l := newQueue(s.send)
 		var all sync.WaitGroup
 		for i := range callers {
 			all.Go(func() {
@@ -140,7 +141,7 @@ func TestCallersThatHadTheirAnswersTogetherShareTheNextTransaction(t *testing.T)
 func TestATransactionHasNoMoreOperationsThanEtcdTakes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &sender{}
-		l := &lanes{send: s.send}
+		l := newQueue(s.send)
 		renewal := func(i int) casstore.Txn { // of 60 leases
 			txn := casstore.Txn{Then: []casstore.Op{{Name: fmt.Sprint("beat", i)}}}
 			for range 60 {
@@ -177,7 +178,7 @@ func TestATransactionHasNoMoreOperationsThanEtcdTakes(t *testing.T) {
 func TestNoRequestSharesATransactionWithWhatItCompares(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &sender{}
-		l := &lanes{send: s.send}
+		l := newQueue(s.send)
 		beat := casstore.Txn{Then: []casstore.Op{{Name: "beat"}}, Read: []string{"lock"}}
 		takeOver := casstore.Txn{
 			If: []casstore.Condition{{Name: "lock"}, {Name: "beat"}}, Then: []casstore.Op{{Name: "lock"}},
@@ -221,15 +222,15 @@ func TestNoRequestSharesATransactionWithWhatItCompares(t *testing.T) {
 func TestATransactionEndsWithTheLastOfItsCallers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var took []time.Duration
-		l := &lanes{send: func(ctx context.Context, batch []*request) {
+		l := newQueue(func(ctx context.Context, batch []*request) {
 			begin := time.Now()
 			<-ctx.Done()
 			took = append(took, time.Since(begin))
 			for _, r := range batch {
-				close(r.done)
+				r.End()
 			}
-		}}
-		l.busy = under - 1 // the others never end
+		})
+		l.lanes.Under = 1
 		var all sync.WaitGroup
 		for i := range 3 { // the first one is sent alone, the others wait for it
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -248,7 +249,7 @@ func TestATransactionEndsWithTheLastOfItsCallers(t *testing.T) {
 func TestARequestWhoseCallerHasLeftIsNotSent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &sender{}
-		l := &lanes{send: s.send}
+		l := newQueue(s.send)
 		var all sync.WaitGroup
 		for i := range under {
 			all.Go(func() { _, _ = l.commit(t.Context(), writes(fmt.Sprint(i))) })
@@ -270,8 +271,8 @@ func TestARequestWhoseCallerHasLeftIsNotSent(t *testing.T) {
 func TestWithoutSpaceARequestThatOnlyDeletesGoesApart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &sender{}
-		l := &lanes{send: s.send}
-		l.separate(true)
+		l := newQueue(s.send)
+		l.apart.Store(true)
 		var all sync.WaitGroup
 		for i := range under + 20 {
 			txn := writes(fmt.Sprint(i))
@@ -345,11 +346,11 @@ func TestARequestThatIsRefusedFailsAlone(t *testing.T) {
 		if i == 20 {
 			name = "forbidden"
 		}
-		batch = append(batch, &request{txn: writes(name), done: make(chan struct{})})
+		batch = append(batch, &request{Request: lanes.Begin(t.Context()), txn: writes(name)})
 	}
 	s.send(t.Context(), batch)
 	for i, r := range batch {
-		<-r.done
+		<-r.Done()
 		if refused := errors.Is(r.err, casstore.ErrRefused); refused != (i == 20) || !refused && (r.err != nil || !r.answer.Done) {
 			t.Errorf("request %d: %+v, %v", i, r.answer, r.err)
 		}

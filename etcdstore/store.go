@@ -43,7 +43,7 @@ func Server(client *clientv3.Client) casstore.Server {
 	if ctx := client.Ctx(); ctx != nil { // nil: a client of a test
 		s.dials, _ = ctx.Value(connected{}).(*dials)
 	}
-	s.lanes.send = s.send
+	s.queue = newQueue(s.send)
 	s.stream.Store(&stream{})
 	return s
 }
@@ -52,13 +52,13 @@ func Server(client *clientv3.Client) casstore.Server {
 type server struct {
 	client *clientv3.Client
 	dials  *dials // nil: Connect has not made the client
-	lanes  lanes
+	queue  *queue
 	stream atomic.Pointer[stream] // of the next watches
 }
 
 // Commit implements [casstore.Server].
 func (s *server) Commit(ctx context.Context, txn casstore.Txn) (casstore.Answer, error) {
-	answer, err := s.lanes.commit(ctx, txn)
+	answer, err := s.queue.commit(ctx, txn)
 	if err != nil && ctx.Err() != nil && s.dials != nil {
 		if why := s.dials.absent(); why != nil {
 			err = fmt.Errorf("%w: %w", err, why)
@@ -78,19 +78,19 @@ func (s *server) send(ctx context.Context, batch []*request) {
 		return
 	}
 	if full := errors.Is(err, casstore.ErrSettled); full || err == nil && batch[0].writes() {
-		s.lanes.separate(full)
+		s.queue.apart.Store(full)
 	}
 	for i, r := range batch {
 		if r.err = err; err == nil {
 			r.answer = answers[i]
 		}
-		close(r.done)
+		r.End()
 	}
 }
 
 // transact sends a transaction. Requests that share it are transactions inside of it. etcd
 // compares the conditions of all of them before it executes any: no request of a batch
-// writes an entry that another one compares, see [lanes].
+// writes an entry that another one compares, see [queue].
 func (s *server) transact(ctx context.Context, batch []*request) ([]casstore.Answer, error) {
 	if len(batch) == 1 {
 		cmps, then, otherwise := operations(batch[0].txn)

@@ -2,15 +2,14 @@ package natsstore
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"runtime"
 	"slices"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/interlock-go/interlock/core/casstore"
 	"github.com/interlock-go/interlock/core/driver"
+	"github.com/interlock-go/interlock/internal/lanes"
 )
 
 const (
@@ -18,8 +17,7 @@ const (
 	// batch has at most 1,000 messages, and an answer 1,024.
 	most      = 64
 	mostNames = 400
-	// answerWait bounds the wait of a request for its answer, and longestWait the time of a batch if its callers
-	// wait without a bound.
+	// answerWait bounds the wait of a request for its answer, and longestWait the beginning of a watch.
 	answerWait  = 500 * time.Millisecond
 	longestWait = 10 * time.Second
 	// lastWord is for how long a request after its time waits for the reason.
@@ -28,103 +26,43 @@ const (
 
 // request is a transaction of package casstore on its way.
 type request struct {
-	ctx    context.Context
+	lanes.Request
 	txn    casstore.Txn
-	done   chan struct{} // closed when there is an answer
 	answer casstore.Answer
 	err    error
 }
 
 func (r *request) end(answer casstore.Answer, err error) {
 	r.answer, r.err = answer, err
-	close(r.done)
-}
-
-// lane sends requests. Requests that wait at the same time share a batch, and the next batch waits for the answer of the
-// leader: the leader refuses a condition on an entry that another transaction under way compares or writes, and all
-// transactions that take locks compare the void of their process.
-type lane struct {
-	send func(ctx context.Context, batch []*request, answered func())
-
-	mu      sync.Mutex
-	waiting []*request
-	busy    bool
+	r.End()
 }
 
 // commit sends a transaction, and waits for its answer.
-func (l *lane) commit(ctx context.Context, txn casstore.Txn) (casstore.Answer, error) {
-	r := &request{ctx: ctx, txn: txn, done: make(chan struct{})}
-	l.mu.Lock()
-	if l.waiting = append(l.waiting, r); !l.busy {
-		l.busy = true
-		go l.serve()
-	}
-	l.mu.Unlock()
-	select {
-	case <-r.done:
+//
+// Requests that wait at the same time share a batch, and the next batch waits for the answer of the
+// leader: the leader refuses a condition on an entry that another transaction under way compares or writes, and all
+// transactions that take locks compare the void of their process.
+func (s *server) commit(ctx context.Context, txn casstore.Txn) (casstore.Answer, error) {
+	r := &request{Request: lanes.Begin(ctx), txn: txn}
+	err := s.lane.Do(r)
+	if err == nil {
 		return r.answer, r.err
-	case <-ctx.Done():
 	}
-	l.mu.Lock()
-	i := slices.Index(l.waiting, r)
-	if i >= 0 {
-		l.waiting = slices.Delete(l.waiting, i, i+1)
-	}
-	l.mu.Unlock()
-	if i >= 0 {
-		return casstore.Answer{}, notSent(context.Cause(ctx))
-	}
-	select {
-	case <-r.done:
-		return r.answer, r.err
-	case <-time.After(lastWord):
-		return casstore.Answer{}, context.Cause(ctx)
-	}
-}
-
-// serve sends waiting requests, until none waits.
-func (l *lane) serve() {
-	for {
-		runtime.Gosched() // callers that are ready to run go first
-		runtime.Gosched()
-		l.mu.Lock()
-		batch := l.next()
-		l.busy = len(batch) > 0
-		l.mu.Unlock()
-		if len(batch) == 0 {
-			return
+	if !errors.Is(err, driver.ErrNotReady) {
+		select {
+		case <-r.Done():
+			return r.answer, r.err
+		case <-time.After(lastWord):
 		}
-		answered, once := make(chan struct{}), sync.Once{}
-		go func() {
-			defer once.Do(func() { close(answered) })
-			l.sendAll(batch, func() { once.Do(func() { close(answered) }) })
-		}()
-		<-answered
 	}
+	return casstore.Answer{}, err
 }
 
-// sendAll sends a batch. It ends when the last of its callers has left.
-func (l *lane) sendAll(batch []*request, answered func()) {
-	ctx, cancel := context.WithTimeout(context.Background(), longestWait)
-	defer cancel()
-	var callers atomic.Int64
-	callers.Store(int64(len(batch)))
-	for _, r := range batch {
-		defer context.AfterFunc(r.ctx, func() {
-			if callers.Add(-1) == 0 {
-				cancel()
-			}
-		})()
-	}
-	l.send(ctx, batch, answered)
-}
-
-// next takes requests that can share a batch out of the waiting ones: none writes an entry that another one writes or
-// compares, and no two compare it with two revisions. Called with the mutex held.
-func (l *lane) next() (batch []*request) {
-	var left []*request
+// next splits the waiting requests. Those that share a batch write no entry that another one writes or
+// compares, and no two compare it with two revisions.
+func next(waiting []*request) (batch, left []*request) {
 	compared, written, names := map[string]casstore.Revision{}, map[string]bool{}, 0
-	for _, r := range l.waiting {
+	for _, r := range waiting {
 		size := len(r.txn.If) + 2*len(r.txn.Then) + len(r.txn.Read) + len(r.txn.List) + len(r.txn.Else)
 		collides := slices.ContainsFunc(r.txn.If, func(c casstore.Condition) bool {
 			at, ok := compared[c.Name]
@@ -145,8 +83,7 @@ func (l *lane) next() (batch []*request) {
 			written[op.Name] = true
 		}
 	}
-	l.waiting = left
-	return batch
+	return batch, left
 }
 
 // notSent says that nothing was executed.

@@ -13,6 +13,7 @@ import (
 
 	"github.com/interlock-go/interlock/core/casstore"
 	"github.com/interlock-go/interlock/core/driver"
+	"github.com/interlock-go/interlock/internal/lanes"
 )
 
 // Store keeps locks in a bucket. It is a store for core.New. Make it with [New].
@@ -89,7 +90,7 @@ type server struct {
 	stream   string
 	direct   string // the subject of reads
 	replies  replies
-	lane     lane
+	lane     lanes.Lanes[*request]
 	flights  chan struct{} // has room for the batches under way
 	seen     atomic.Uint64 // the last sequence of all answers
 	trip     atomic.Int64  // how long a read takes, in ns
@@ -110,7 +111,7 @@ func newServer(js jetstream.JetStream, bucket string) *server {
 		direct: api + "DIRECT.GET." + streamOf(bucket), known: map[string]record{}, flights: make(chan struct{}, under),
 	}
 	s.replies.nc = s.nc
-	s.lane.send = s.send
+	s.lane.Under, s.lane.Next, s.lane.Send = 1, next, s.send
 	return s
 }
 
@@ -122,11 +123,11 @@ func (s *server) Commit(ctx context.Context, txn casstore.Txn) (casstore.Answer,
 	case !writes && len(txn.Read)+len(txn.List) == 0:
 		return casstore.Answer{Done: true}, nil
 	case !writes && txn.Late && s.seen.Load() > 0:
-		r := &request{ctx: ctx, txn: txn, done: make(chan struct{})}
+		r := &request{Request: lanes.Begin(ctx), txn: txn}
 		s.complete(ctx, []*request{r}, s.seen.Load())
 		return r.answer, r.err
 	}
-	return s.lane.commit(ctx, txn)
+	return s.commit(ctx, txn)
 }
 
 // sees notes that an answer is from a sequence.

@@ -3,17 +3,12 @@ package zkstore
 import (
 	"context"
 	"errors"
-	"fmt"
-	"runtime"
 	"slices"
-	"sync"
-	"sync/atomic"
-	"time"
 
 	"github.com/go-zookeeper/zk"
 
 	"github.com/interlock-go/interlock/core/casstore"
-	"github.com/interlock-go/interlock/core/driver"
+	"github.com/interlock-go/interlock/internal/lanes"
 )
 
 const (
@@ -22,17 +17,14 @@ const (
 	// under is the maximum number of concurrent transactions: a request that comes while
 	// there are as many waits, and shares the next one.
 	under = 4
-	// answerWait bounds a transaction if all its callers wait without a bound.
-	answerWait = 10 * time.Second
 )
 
 // request is a list of operations on its way.
 type request struct {
-	ctx   context.Context
+	lanes.Request
 	root  *root
 	epoch int32
 	plan
-	done chan struct{} // closed when there is an outcome
 
 	outcome
 }
@@ -46,66 +38,34 @@ type outcome struct {
 	err     error
 }
 
-// lanes send requests; requests that wait together go in one transaction of ZooKeeper.
-type lanes struct {
-	send func(ctx context.Context, ops []any) ([]zk.MultiResponse, error)
+// queue sends requests; requests that wait together go in one transaction of ZooKeeper.
+type queue struct {
+	lanes lanes.Lanes[*request]
+	send  func(ctx context.Context, ops []any) ([]zk.MultiResponse, error)
+}
 
-	mu      sync.Mutex
-	waiting []*request
-	busy    int // lanes that send
+func newQueue(send func(ctx context.Context, ops []any) ([]zk.MultiResponse, error)) *queue {
+	q := &queue{send: send}
+	q.lanes.Under, q.lanes.Next, q.lanes.Send = under, next, q.sendAll
+	return q
 }
 
 // multi executes the operations of a request as one change, if the epoch still lasts.
-func (l *lanes) multi(ctx context.Context, root *root, epoch int32, p plan) outcome {
-	r := &request{ctx: ctx, root: root, epoch: epoch, plan: p, done: make(chan struct{})}
-	l.mu.Lock()
-	l.waiting = append(l.waiting, r)
-	if l.busy < under {
-		l.busy++
-		go l.serve()
+func (q *queue) multi(ctx context.Context, root *root, epoch int32, p plan) outcome {
+	r := &request{Request: lanes.Begin(ctx), root: root, epoch: epoch, plan: p}
+	if err := q.lanes.Do(r); err != nil {
+		return outcome{err: err}
 	}
-	l.mu.Unlock()
-	select {
-	case <-r.done:
-		return r.outcome
-	case <-ctx.Done():
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if i := slices.Index(l.waiting, r); i >= 0 {
-		l.waiting = slices.Delete(l.waiting, i, i+1)
-		return outcome{err: fmt.Errorf("%w: %w", driver.ErrNotReady, context.Cause(ctx))}
-	}
-	return outcome{err: context.Cause(ctx)}
+	return r.outcome
 }
 
-// serve sends waiting requests, until none waits. Callers that are ready to run go first, among them
-// those with an answer to the last transaction: a request that comes a moment later would
-// wait for the next transaction, or need a separate one.
-func (l *lanes) serve() {
-	for {
-		runtime.Gosched()
-		runtime.Gosched() // after one, another processor can go on here before any of the callers
-		l.mu.Lock()
-		batch := l.next()
-		if len(batch) == 0 {
-			l.busy--
-			l.mu.Unlock()
-			return
-		}
-		l.mu.Unlock()
-		l.sendAll(batch)
-	}
-}
-
-// next takes waiting requests that can share a transaction: all are of one epoch, and none
-// writes a node that another one writes or compares. Called with the mutex held.
-func (l *lanes) next() []*request {
-	var batch, left []*request
+// next splits the waiting requests. Those that share a transaction are of one epoch, and none
+// writes a node that another one writes or compares.
+func next(waiting []*request) (batch, left []*request) {
 	written, checked := map[string]bool{}, map[string]int32{}
-	for i, r := range l.waiting {
+	for i, r := range waiting {
 		if len(batch) == most {
-			left = append(left, l.waiting[i:]...)
+			left = append(left, waiting[i:]...)
 			break
 		}
 		if len(batch) > 0 && (r.root != batch[0].root || r.epoch != batch[0].epoch) || r.conflicts(written, checked) {
@@ -120,8 +80,7 @@ func (l *lanes) next() []*request {
 		}
 		batch = append(batch, r)
 	}
-	l.waiting = left
-	return batch
+	return batch, left
 }
 
 // conflicts reports whether a request writes a node that is written or compared, or compares
@@ -137,26 +96,15 @@ func (p plan) conflicts(written map[string]bool, checked map[string]int32) bool 
 }
 
 // sendAll sends a batch. ZooKeeper executes all of it or nothing, and says which operation
-// was mistaken or refused: the others are sent again. That ends when the last of the callers has left.
-func (l *lanes) sendAll(batch []*request) {
-	ctx, cancel := context.WithTimeout(context.Background(), answerWait)
-	defer cancel()
-	var callers atomic.Int64
-	callers.Store(int64(len(batch)))
-	for _, r := range batch {
-		defer context.AfterFunc(r.ctx, func() {
-			if callers.Add(-1) == 0 {
-				cancel()
-			}
-		})()
-	}
+// was mistaken or refused: the others are sent again.
+func (q *queue) sendAll(ctx context.Context, batch []*request, _ func()) {
 	for len(batch) > 0 {
-		batch = l.sendOnce(ctx, batch)
+		batch = q.sendOnce(ctx, batch)
 	}
 }
 
 // sendOnce sends a batch once, and returns the requests that are to be sent again.
-func (l *lanes) sendOnce(ctx context.Context, batch []*request) (again []*request) {
+func (q *queue) sendOnce(ctx context.Context, batch []*request) (again []*request) {
 	at := batch[0]
 	steps := []step{{at.root.name, &zk.CheckVersionRequest{Path: at.root.epochPath(), Version: at.epoch}, -1}}
 	tells := false
@@ -184,7 +132,7 @@ func (l *lanes) sendOnce(ctx context.Context, batch []*request) (again []*reques
 	for i, s := range steps {
 		ops[i] = s.op
 	}
-	results, err := l.send(ctx, ops)
+	results, err := q.send(ctx, ops)
 	if mistaken(err) || errors.Is(err, casstore.ErrRefused) {
 		if wrong := slices.IndexFunc(results, func(one zk.MultiResponse) bool { return one.Error != nil }); wrong > 0 && wrong < len(steps) {
 			return fail(batch, steps[wrong], err)
@@ -203,7 +151,7 @@ func (l *lanes) sendOnce(ctx context.Context, batch []*request) (again []*reques
 			r.results, r.number = results[first:first+len(r.steps)], number
 			first += len(r.steps)
 		}
-		close(r.done)
+		r.End()
 	}
 	return nil
 }
@@ -217,7 +165,7 @@ func fail(batch []*request, wrong step, err error) (others []*request) {
 			continue
 		}
 		r.wrong, r.err = wrong, err
-		close(r.done)
+		r.End()
 	}
 	return others
 }

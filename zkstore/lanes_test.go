@@ -68,7 +68,7 @@ func sets(name string, version int32) []step {
 }
 
 // sendAlike starts a request for each list of steps, one after the other.
-func sendAlike(t *testing.T, l *lanes, epochs []int32, all [][]step) []outcome {
+func sendAlike(t *testing.T, l *queue, epochs []int32, all [][]step) []outcome {
 	t.Helper()
 	r := &root{name: "r"}
 	outcomes := make([]outcome, len(all))
@@ -84,7 +84,7 @@ func sendAlike(t *testing.T, l *lanes, epochs []int32, all [][]step) []outcome {
 func TestRequestsThatWaitTogetherShareATransaction(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &wire{}
-		l := &lanes{send: w.send}
+		l := newQueue(w.send)
 		var all [][]step
 		for i := range 100 {
 			all = append(all, sets(fmt.Sprint("r/", i), int32(i)))
@@ -109,7 +109,7 @@ func TestCallersThatHadTheirAnswersTogetherShareTheNextTransaction(t *testing.T)
 	synctest.Test(t, func(t *testing.T) {
 		const callers, each = 16, 20
 		w := &wire{}
-		l, r := &lanes{send: w.send}, &root{name: "r"}
+		l, r := newQueue(w.send), &root{name: "r"}
 		var all sync.WaitGroup
 		for i := range callers {
 			all.Go(func() {
@@ -130,7 +130,7 @@ func TestCallersThatHadTheirAnswersTogetherShareTheNextTransaction(t *testing.T)
 func TestAMistakenRequestFailsAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &wire{mistaken: map[string]bool{"/r/6": true, "/r/9": true}}
-		l := &lanes{send: w.send}
+		l := newQueue(w.send)
 		var all [][]step
 		for i := range 12 {
 			all = append(all, append(sets(fmt.Sprint("r/", 100+i), 1), sets(fmt.Sprint("r/", i), 1)...))
@@ -149,7 +149,7 @@ func TestAMistakenRequestFailsAlone(t *testing.T) {
 // The user may not write one node.
 func TestARequestThatIsRefusedFailsAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := &lanes{send: (&wire{refused: map[string]bool{"/r/7": true}}).send}
+		l := newQueue((&wire{refused: map[string]bool{"/r/7": true}}).send)
 		var all [][]step
 		for i := range 12 {
 			all = append(all, sets(fmt.Sprint("r/", i), 1))
@@ -168,7 +168,7 @@ func TestRequestsThatCompareTheSameShareATransaction(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := &wire{mistaken: map[string]bool{"/void": mistaken}}
-				l := &lanes{send: w.send}
+				l := newQueue(w.send)
 				r := &root{name: "r"}
 				var all sync.WaitGroup
 				for i := range under + 10 {
@@ -203,7 +203,7 @@ func TestRequestsThatCompareTheSameShareATransaction(t *testing.T) {
 func TestNoRequestSharesATransactionWithOneOfItsNodesOrOfAnotherEpoch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &wire{}
-		l := &lanes{send: w.send}
+		l := newQueue(w.send)
 		var all [][]step
 		for i := range under {
 			all = append(all, sets(fmt.Sprint("busy", i), 1))
@@ -230,7 +230,7 @@ func TestNoRequestSharesATransactionWithOneOfItsNodesOrOfAnotherEpoch(t *testing
 func TestEachTransactionTellsItsNumber(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &wire{}
-		l := &lanes{send: w.send}
+		l := newQueue(w.send)
 		creates := []step{{"a", &zk.CreateRequest{Path: "/a"}, 0}}
 		for _, o := range sendAlike(t, l, []int32{1}, [][]step{nil, creates}) {
 			if o.err != nil || o.number == 0 {
@@ -243,13 +243,13 @@ func TestEachTransactionTellsItsNumber(t *testing.T) {
 func TestATransactionEndsWithTheLastOfItsCallers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var took []time.Duration
-		l := &lanes{send: func(ctx context.Context, _ []any) ([]zk.MultiResponse, error) {
+		l := newQueue(func(ctx context.Context, _ []any) ([]zk.MultiResponse, error) {
 			begin := time.Now()
 			<-ctx.Done()
 			took = append(took, time.Since(begin))
 			return nil, ctx.Err()
-		}}
-		l.busy = under - 1 // the others never end
+		})
+		l.lanes.Under = 1
 		r := &root{name: "r"}
 		var all sync.WaitGroup
 		for i := range 3 { // the first one is sent alone, the others wait for it
@@ -269,7 +269,7 @@ func TestATransactionEndsWithTheLastOfItsCallers(t *testing.T) {
 func TestARequestWhoseCallerHasLeftIsNotSent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &wire{}
-		l := &lanes{send: w.send}
+		l := newQueue(w.send)
 		r := &root{name: "r"}
 		var all sync.WaitGroup
 		for i := range under {

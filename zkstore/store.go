@@ -56,9 +56,9 @@ func Server(conn *Conn) casstore.Server { return newServer(conn) }
 
 func newServer(conn client) *server {
 	s := &server{conn: conn, roots: map[string]*root{}}
-	s.send = func(ctx context.Context, ops []any) ([]zk.MultiResponse, error) {
+	s.queue = newQueue(func(ctx context.Context, ops []any) ([]zk.MultiResponse, error) {
 		return call(ctx, s, func() ([]zk.MultiResponse, error) { return conn.Multi(ops...) })
-	}
+	})
 	return s
 }
 
@@ -87,7 +87,7 @@ type server struct {
 	// answered is the session of the last answer; zero: it is not known.
 	answered atomic.Int64
 	left     atomic.Int64 // entries deleted by this process, whose nodes stay for a time
-	lanes
+	*queue
 
 	rooting sync.Mutex
 	roots   map[string]*root

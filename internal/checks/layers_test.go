@@ -221,6 +221,11 @@ var layers = []layer{
 		"what the HTTP adapters share must not bring one's framework to the others",
 	},
 	{
+		"./internal/lanes",
+		[]string{"./core/driver"}, // the error for a request that was not sent
+		"what the adapters for consensus systems share must not bring the client of one to the others",
+	},
+	{
 		"./internal/redistest",
 		[]string{"github.com/redis/go-redis/v9/...", "go.uber.org/goleak"},
 		"the servers of the tests serve the core's tests too, which could not import what imports the core",
@@ -336,17 +341,17 @@ var layers = []layer{
 	},
 	{
 		"./etcdstore",
-		[]string{"./core/casstore", "./core/driver", "go.etcd.io/etcd/api/v3/...", "go.etcd.io/etcd/client/v3", "google.golang.org/grpc", "google.golang.org/grpc/metadata"},
+		[]string{"./core/casstore", "./core/driver", "./internal/lanes", "go.etcd.io/etcd/api/v3/...", "go.etcd.io/etcd/client/v3", "google.golang.org/grpc", "google.golang.org/grpc/metadata"},
 		"who has an etcd gets its client, which has grpc, and the core, and no other library",
 	},
 	{
 		"./zkstore",
-		[]string{"./core/casstore", "./core/driver", "github.com/go-zookeeper/zk"},
+		[]string{"./core/casstore", "./core/driver", "./internal/lanes", "github.com/go-zookeeper/zk"},
 		"who has a ZooKeeper gets its client and the core, and no other library",
 	},
 	{
 		"./natsstore",
-		[]string{"./core/casstore", "./core/driver", "github.com/nats-io/nats.go", "github.com/nats-io/nats.go/jetstream"},
+		[]string{"./core/casstore", "./core/driver", "./internal/lanes", "github.com/nats-io/nats.go", "github.com/nats-io/nats.go/jetstream"},
 		"who has a NATS gets its client and the core, and no other library",
 	},
 	{
