@@ -259,7 +259,7 @@ func (c *checker) afterLock(f function) {
 				continue
 			}
 			for _, stmt := range list[i+1:] {
-				if c.isRelease(stmt, lease) {
+				if c.mayRelease(stmt, lease) {
 					break
 				}
 				c.under(stmt, f.body, outer, lease, err)
@@ -346,7 +346,7 @@ func (c *checker) under(stmt ast.Stmt, scope ast.Node, outer *types.Var, lease, 
 func (c *checker) afterRelease(call ast.Node, above []ast.Node, lease types.Object) bool {
 	for _, n := range above {
 		for _, stmt := range listOf(n) {
-			if stmt.End() <= call.Pos() && c.isRelease(stmt, lease) {
+			if stmt.End() <= call.Pos() && c.mayRelease(stmt, lease) {
 				return true
 			}
 		}

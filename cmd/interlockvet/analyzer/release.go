@@ -4,6 +4,7 @@ import (
 	"go/ast"
 	"go/token"
 	"go/types"
+	"slices"
 
 	"golang.org/x/tools/go/cfg"
 )
@@ -47,6 +48,9 @@ func (c *checker) releases(f function) {
 			}
 			if escaped, later := c.escapes(f.body, lease); escaped || later {
 				continue
+			}
+			if made.Tok == token.ASSIGN && c.releasedIn(f.body, lease) {
+				continue // a variable that outlives the statement, as of a loop
 			}
 			if g == nil {
 				g = c.graph(f)
@@ -160,12 +164,21 @@ func isCallOf(n ast.Node, fun ast.Expr) bool {
 	return ok && call.Fun == fun
 }
 
-// isRelease reports whether a statement releases a lease now.
-func (c *checker) isRelease(stmt ast.Node, lease types.Object) bool {
-	if _, ok := stmt.(*ast.DeferStmt); ok {
+// mayRelease reports whether a lease may be released after a statement. A branch that leaves the
+// list of statements says nothing about the statements after it.
+func (c *checker) mayRelease(stmt ast.Stmt, lease types.Object) bool {
+	switch stmt := stmt.(type) {
+	case *ast.DeferStmt:
 		return false
+	case *ast.IfStmt:
+		if list := stmt.Body.List; len(list) > 0 && stmt.Else == nil && !c.ends(stmt, lease) {
+			switch list[len(list)-1].(type) {
+			case *ast.ReturnStmt, *ast.BranchStmt:
+				return false
+			}
+		}
 	}
-	return c.ends(stmt, lease)
+	return c.releasedIn(stmt, lease)
 }
 
 // ends reports whether a node has a call of Release or HandOver of a lease.
@@ -188,46 +201,84 @@ func (c *checker) ends(n ast.Node, lease types.Object) bool {
 	return found
 }
 
+// releasedIn reports whether a function has a call of Release or HandOver of a lease.
+func (c *checker) releasedIn(body ast.Node, lease types.Object) bool {
+	return slices.ContainsFunc(nodesIn(body), func(n ast.Node) bool {
+		call, ok := n.(*ast.CallExpr)
+		return ok && c.ends(call, lease)
+	})
+}
+
 // leaks reports whether control can leave the function, or take the lock again, after a check of the
 // error without a call of Release.
-func (c *checker) leaks(from place, made ast.Node, lease, err types.Object) bool {
+func (c *checker) leaks(from place, made *ast.AssignStmt, lease, err types.Object) bool {
 	type state struct {
 		block *cfg.Block
 		taken bool // the error was nil
+		fresh bool // the error is the one of the lock
 	}
 	seen := map[state]bool{}
-	var walk func(b *cfg.Block, at int, taken bool) bool
-	walk = func(b *cfg.Block, at int, taken bool) bool {
+	var walk func(b *cfg.Block, at int, taken, fresh bool) bool
+	walk = func(b *cfg.Block, at int, taken, fresh bool) bool {
+		next := b.Succs
 		nodes := b.Nodes[at:]
 		for i, n := range nodes {
 			if c.ends(n, lease) {
 				return false
 			}
-			if n == made {
+			if n == ast.Node(made) {
 				return taken
 			}
 			if _, ok := n.(*ast.ReturnStmt); ok {
 				return taken
 			}
-			if i == len(nodes)-1 && len(b.Succs) == 2 && !taken {
-				if nilOn, known := c.errorIsNil(n, lease, err); known {
-					return walkOnce(seen, state{b.Succs[nilOn], true}, func() bool { return walk(b.Succs[nilOn], 0, true) })
-				}
-			}
 			if a, ok := n.(*ast.AssignStmt); ok && c.assignedIn(err, a) {
 				if !taken { // it was not looked at
 					return false
 				}
+				fresh = false
+			}
+			if i < len(nodes)-1 || len(b.Succs) != 2 {
+				continue
+			}
+			if c.isFlag(n) && c.releasedBelow(b.Succs, lease) {
+				return false // the flag may say that it was released
+			}
+			if branch, object := c.errorIsNil(n, lease, err); object == lease && object != nil || object != nil && fresh {
+				next, taken = b.Succs[branch:branch+1], true
 			}
 		}
-		for _, next := range b.Succs {
-			if walkOnce(seen, state{next, taken}, func() bool { return walk(next, 0, taken) }) {
+		for _, block := range next {
+			if walkOnce(seen, state{block, taken, fresh}, func() bool { return walk(block, 0, taken, fresh) }) {
 				return true
 			}
 		}
 		return false
 	}
-	return walk(from.block, from.index+1, false)
+	return walk(from.block, from.index+1, false, true)
+}
+
+// isFlag reports whether a condition is a variable.
+func (c *checker) isFlag(cond ast.Node) bool {
+	if not, ok := cond.(*ast.UnaryExpr); ok {
+		cond = unparen(not.X)
+	}
+	e, ok := cond.(ast.Expr)
+	if !ok {
+		return false
+	}
+	_, ok = c.object(e).(*types.Var)
+	return ok
+}
+
+// releasedBelow reports whether a lease is released in a branch of the statement that has the blocks.
+func (c *checker) releasedBelow(blocks []*cfg.Block, lease types.Object) bool {
+	for _, b := range blocks {
+		if branch, ok := b.Stmt.(*ast.IfStmt); ok && (c.ends(branch.Body, lease) || branch.Else != nil && c.ends(branch.Else, lease)) {
+			return true
+		}
+	}
+	return false
 }
 
 func walkOnce[S comparable](seen map[S]bool, s S, walk func() bool) bool {
@@ -238,28 +289,22 @@ func walkOnce[S comparable](seen map[S]bool, s S, walk func() bool) bool {
 	return walk()
 }
 
-// errorIsNil returns the branch of a condition on which a lock was taken.
-func (c *checker) errorIsNil(cond ast.Node, lease, err types.Object) (branch int, known bool) {
-	switch cond := cond.(type) {
-	case *ast.BinaryExpr:
-		x, y := unparen(cond.X), unparen(cond.Y)
-		if c.info.Types[x].IsNil() {
-			x, y = y, x
-		}
-		if !c.info.Types[y].IsNil() {
-			return 0, false
-		}
-		object := c.object(x)
-		switch {
-		case object == err && cond.Op == token.NEQ, object == lease && cond.Op == token.EQL:
-			return 1, true
-		case object == err && cond.Op == token.EQL, object == lease && cond.Op == token.NEQ:
-			return 0, true
-		}
-	case *ast.CallExpr: // errors.Is
-		if _, n := c.callee(cond); n.pkg == "errors" && len(cond.Args) > 0 && c.object(cond.Args[0]) == err {
-			return 1, false
-		}
+// errorIsNil returns the branch of a condition on which a lock was taken, and the variable that says it.
+func (c *checker) errorIsNil(n ast.Node, lease, err types.Object) (branch int, by types.Object) {
+	cond, ok := n.(*ast.BinaryExpr)
+	if !ok {
+		return 0, nil
 	}
-	return 0, false
+	x, y := unparen(cond.X), unparen(cond.Y)
+	if c.info.Types[x].IsNil() {
+		x, y = y, x
+	}
+	object := c.object(x)
+	if !c.info.Types[y].IsNil() || object != err && object != lease {
+		return 0, nil
+	}
+	if (object == err) == (cond.Op == token.NEQ) {
+		branch = 1
+	}
+	return branch, object
 }
