@@ -104,12 +104,20 @@ func open(ctx context.Context, cfg config, tel *telemetry, commands *commandCoun
 		}
 	}
 
-	s.locker, err = core.New(store, core.Watchdog(cfg.ttl), core.MaxHold(maxHold), core.WithObserver(tel.observer))
-	if err != nil {
+	if err = s.rules(cfg, store, records, tel.observer, inTransaction); err != nil {
 		return nil, err
 	}
 	unwatch := tel.watch(s.locker)
 	s.connection = append(s.connection, func() error { unwatch(); return nil })
+	return s, nil
+}
+
+// rules makes the locker on store, the engine on records, and the rules.
+func (s *service) rules(cfg config, store core.Store, records idempotency.Store, observer observe.Observer, opts ...idempotency.Option) (err error) {
+	s.locker, err = core.New(store, core.Watchdog(cfg.ttl), core.MaxHold(maxHold), core.WithObserver(observer))
+	if err != nil {
+		return err
+	}
 	// A transfer makes the same keys as debits, so it excludes the debits of both accounts.
 	wait := core.Wait(cfg.wait)
 	s.account = core.Serialize(s.locker, "account/{id}", wait)
@@ -121,9 +129,9 @@ func open(ctx context.Context, cfg config, tel *telemetry, commands *commandCoun
 	// takes over the claim should not have to wait for the lock.
 	ordered := core.Serialize(s.locker, "account/{ctx.account}", core.ContextFunc("account", orderedAccount),
 		wait, core.Watchdog(min(cfg.ttl, cfg.lease)))
-	s.payments, err = idempotency.New(records, inTransaction, idempotency.Name("payment"), idempotency.Scope(payer),
-		idempotency.Under(ordered), idempotency.Lease(cfg.lease), idempotency.Retention(cfg.retention))
-	return s, err
+	s.payments, err = idempotency.New(records, append(opts, idempotency.Name("payment"), idempotency.Scope(payer),
+		idempotency.Under(ordered), idempotency.Lease(cfg.lease), idempotency.Retention(cfg.retention))...)
+	return err
 }
 
 // close ends the locker, the engine and the store of the front ends, in the order of

@@ -82,7 +82,7 @@ var layers = []layer{
 		"./core/idempotency/explore",
 		[]string{
 			"./core", "./core/idempotency", "./core/idempotency/endpoint", "./core/idempotency/once", "./core/idempotency/record",
-			"./core/memstore", "./core/reason",
+			"./core/memstore", "./core/reason", "./internal/bubble",
 		},
 		"the tests of users bring no framework: the core and the standard library only",
 	},

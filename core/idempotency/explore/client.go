@@ -33,7 +33,7 @@ const tryLimit = 20 * time.Second
 type exchange struct {
 	Request
 	name      string          // request 1
-	successes map[string]bool // the answers of success that processes gave, also the lost
+	successes map[string]bool // the answers of success to clients that have not left, also the lost
 	last      Answer
 	settled   bool // the last answer is final
 }
@@ -188,7 +188,7 @@ func (w *World) serve(p *Process, x *exchange, rec *httptest.ResponseRecorder, r
 	p.handler.ServeHTTP(rec, r)
 	got := answerOf(rec)
 	v := p.visit(x.name, "answer to "+x.name, answer)
-	if got.success() && got.Header.Get(idempotency.InterimHeader) != "true" {
+	if got.success() && r.Context().Err() == nil && got.Header.Get(idempotency.InterimHeader) != "true" {
 		w.mu.Lock()
 		x.successes[fmt.Sprintf("%d %s", got.Status, got.Body)] = true
 		w.mu.Unlock()

@@ -13,6 +13,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	_ "github.com/interlock-go/interlock/internal/bubble" // for tests with the race detector
 )
 
 // Service is a service under test: how its processes are made, and what comes in. A process needs a Handler, a Consumer, or both.
