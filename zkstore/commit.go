@@ -174,7 +174,7 @@ func (c *commit) names() []string {
 // have been deleted and created since, up to the same version.
 func (c *commit) believe(ctx context.Context) error {
 	c.nodes = map[string]node{}
-	var unknown []string
+	var unknown, absent []string
 	for name, revision := range c.conditions {
 		last, known := c.root.remembered(name, c.at)
 		switch {
@@ -186,6 +186,7 @@ func (c *commit) believe(ctx context.Context) error {
 			c.nodes[name] = node{there: true, live: true, number: revision.Number, version: int32(revision.Version)}
 		case revision == casstore.Revision{} && !known && !c.written(name):
 			c.nodes[name] = node{}
+			absent = append(absent, name)
 		default:
 			unknown = append(unknown, name)
 		}
@@ -203,6 +204,9 @@ func (c *commit) believe(ctx context.Context) error {
 		default:
 			unknown = append(unknown, op.Name)
 		}
+	}
+	if len(unknown) > 0 {
+		unknown = append(unknown, absent...) // in the same time
 	}
 	return c.getAll(ctx, unknown, func(name string, n node) {
 		c.nodes[name] = n

@@ -66,6 +66,7 @@ type claim struct {
 	listed   bool      // the places were listed, or all of a few permits were read
 	missed   int       // how often others have taken the place that it tried
 	entered  bool      // the locker came into line
+	lined    bool      // and holders have not learnt of that
 	resolved bool      // the place that was tried was looked at, after an unknown outcome
 	pass     func()    // lets the next request of this process go on; nil: it has collided with none
 }
@@ -115,6 +116,10 @@ func (s *Store) acquire(ask driver.AcquireRequest) (driver.Reply, error) {
 		if !again && err == nil && c.staysFor(reply) {
 			again, err = c.read()
 			again = again || err == nil
+			continue
+		}
+		collided := c.collided
+		if c.collided = false; !collided {
 			continue
 		}
 		if again && err == nil && c.pass == nil {
@@ -176,7 +181,7 @@ func (c *claim) guess() {
 		return
 	}
 	c.beats = v.beats()
-	if reply, _ := v.rec.Acquire(c.ask, v.now); called.lock.There() || last.lock.There() && !reply.Granted && !v.listed(c.ask.Waiter) {
+	if reply, _ := v.rec.Acquire(c.ask, v.now); called.lock.There() || last.lock.There() && (reply.Granted || !v.listed(c.ask.Waiter)) {
 		c.at = last
 	}
 }
@@ -189,6 +194,8 @@ func (c *claim) look() (reply driver.Reply, again bool, err error) {
 		return reply, false, err
 	}
 	switch dead := v.dead(true); {
+	case v.Places && c.missed > 0 && c.comesFirst(v):
+		return c.lineUp(v)
 	case v.Places && !(v.at.allTaken && c.listed):
 		again, err = c.listPlaces()
 		return reply, again, err
@@ -208,6 +215,9 @@ func (c *claim) look() (reply driver.Reply, again bool, err error) {
 	} else if err != nil {
 		again, err = c.refuses(err)
 		return driver.Reply{}, again, err
+	}
+	if c.lined && !reply.Granted {
+		notices.Calls = append(notices.Calls, c.hints(v)...)
 	}
 	if as, ours := v.hold(c.ask.Owner); ours && reply.Granted {
 		if c.received.IsZero() {
@@ -235,6 +245,10 @@ func (c *claim) look() (reply driver.Reply, again bool, err error) {
 		return driver.Reply{}, again, err
 	case reply.Granted:
 		return c.take(v, txn, want, reply)
+	case c.missed > 1 && v.listed(c.ask.Waiter): // others change the lock all the time, and their releases see the line
+		reply = v.refusal(reply)
+		reply.TTL = min(reply.TTL, callsLate+4*c.trips.Least())
+		return reply, false, nil
 	case len(txn.Then) > 0:
 		return c.enter(v, txn, reply)
 	}
@@ -268,6 +282,9 @@ func (c *claim) take(v *view, txn Txn, want held, granted driver.Reply) (reply d
 	case err != nil:
 		return reply, again, err
 	case !answer.Done:
+		if v.at.lock.There() {
+			c.ask.Waiter = c.patient(c.ask.Waiter, c.ask.Kind)
+		}
 		c.sawVoid(c.void, answer.Read[len(answer.Read)-1].Revision)
 		if c.learn(answer.Read, received); v.stale(answer) {
 			again, err = c.list()
@@ -355,6 +372,7 @@ func (c *claim) enter(v *view, txn Txn, refused driver.Reply) (reply driver.Repl
 	}
 	c.learn(answer.Read, received)
 	if !answer.Done {
+		c.missed++
 		return reply, true, nil
 	}
 	c.wrote(whole(c.ask.TTL))
@@ -379,6 +397,9 @@ func (c *claim) enter(v *view, txn Txn, refused driver.Reply) (reply driver.Repl
 		if !reply.Granted {
 			c.ask.Waiter = c.patient(c.ask.Waiter, c.ask.Kind)
 		}
+		return reply, true, nil
+	case c.lined && len(c.hints(v)) > 0:
+		c.lined = true
 		return reply, true, nil
 	case !v.ordered && v.rec.Ordered(v.now): // it is shared by now, and the lock has to say that a writer waits
 		return reply, true, nil

@@ -12,7 +12,7 @@ import (
 func (v *view) beats() (beats []string) {
 	for _, h := range v.holds {
 		g := v.signs[h.Owner]
-		if !g.mine && (!g.known || !v.now.Before(g.ends)) && !slices.Contains(beats, g.beat.Name) && len(beats) < mostBeats {
+		if g.beat.Name != "" && !g.mine && (!g.known || !v.now.Before(g.ends)) && !slices.Contains(beats, g.beat.Name) && len(beats) < mostBeats {
 			beats = append(beats, g.beat.Name)
 		}
 	}
@@ -30,11 +30,21 @@ const (
 	farLook = time.Second
 )
 
+// behindPlaces reports whether the locker that asks wants the lock for itself, and all before it in line want places.
+func (v *view) behindPlaces() bool {
+	line := v.line.since(v.gone)
+	i := slices.IndexFunc(line, func(w listed) bool { return !w.Name.Place() })
+	return !v.place && i > 0 && line[i].Name.ID() == v.own
+}
+
 // refusal completes the reply to a request that is refused. A locker in line is called: it looks
 // whether the holder lives when the lock has stood for a time.
 func (v *view) refusal(rep driver.Reply) driver.Reply {
 	if rep.Listed && v.rec.Reserved(v.now) {
 		rep.TTL = max(rep.TTL, farLook) // it is called when its turn has come
+		if v.behindPlaces() {
+			rep.TTL = farLook / 3 // to keep others out, when those that were called have their places
+		}
 	}
 	if v.Places && v.place && rep.Listed {
 		rep.TTL = v.placeEnds(rep.TTL)

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/interlock-go/interlock/core/driver"
 	"github.com/interlock-go/interlock/core/internal/clock"
 )
 
@@ -148,6 +149,22 @@ func (s *Store) wroteLock(key string, at found, v *view, holds []held, received 
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.seen.locks, key)
+	if len(s.freed) >= mostFreed {
+		clear(s.freed)
+	}
+	s.freed[key] = received
+}
+
+// mostFreed is how many keys a store remembers that it has lately given up.
+const mostFreed = 64
+
+// freedLately reports whether this process was the last to hold a lock, and gave it up with no locker in line, so lately
+// that a locker which has come since waits for certain.
+func (s *Store) freedLately(key string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	at, ok := s.freed[key]
+	return ok && s.now().Sub(at) < driver.OfferLasts/2
 }
 
 // sawBeat notes that a beat had a revision, or was not there, when something was received.

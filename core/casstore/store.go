@@ -82,7 +82,8 @@ type Store struct {
 	spent  map[time.Duration]bool      // beats that are to be deleted
 	void   Revision                    // of the process's void that was seen last
 	seen   sightings
-	passes map[string]*lane // by key: requests that have collided
+	freed  map[string]time.Time // when locks that nobody waited for were given up, by key
+	passes map[string]*lane     // by key: requests that have collided
 	waiting
 }
 
@@ -127,6 +128,7 @@ func New(server Server, opts ...Option) (*Store, error) {
 		server: server, names: layout{set.prefix}, timeout: set.timeout, work: host.Begin(set.log),
 		process: hex.EncodeToString(id[:]), host: fmt.Sprintf("%s/%d", machine, os.Getpid()), now: time.Now,
 		holds: map[string]*hold{}, beaten: map[time.Duration]time.Time{}, spent: map[time.Duration]bool{}, passes: map[string]*lane{},
+		freed:   map[string]time.Time{},
 		waiting: waiting{queues: map[string]*queue{}, beatWatches: map[string]*listening{}, calls: map[string]heard{}, leavers: map[string]*leaver{}},
 		seen:    sightings{locks: map[string]*sighting{}, beats: map[string]*sighting{}, pruneAt: pruneAt},
 	}

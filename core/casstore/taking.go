@@ -51,8 +51,15 @@ func (c *claim) lookPlace() (reply driver.Reply, again bool, err error) {
 		reply, notices := v.rec.Acquire(c.ask, v.now)
 		return c.refused(v, reply, notices)
 	}
+	rec := v.rec.Clone()
 	reply, notices := v.rec.Acquire(c.ask, v.now)
 	switch {
+	case reply.Granted && (c.missed > 1 || c.missed > 0 && v.at.lock.There()) && c.ask.Kind == driver.Permit && c.comesFirst(v):
+		v.rec = *rec // others have changed the lock, and may do so each time
+		return c.lineUp(v)
+	case c.lined && !reply.Granted:
+		notices.Calls = append(notices.Calls, c.hints(v)...)
+		return c.refused(v, reply, notices)
 	case !reply.Full || c.listed:
 	case c.ask.Waiter != "" && !c.entered:
 		c.entered = true
@@ -115,6 +122,33 @@ func (c *claim) few() int {
 		return 0
 	}
 	return c.ask.AtMost
+}
+
+// comesFirst reports whether a request can come into line before it looks whether it can have the lock. That compares nothing,
+// and so holds also where others change the lock all the time.
+func (c *claim) comesFirst(v *view) bool {
+	return c.ask.Waiter != "" && c.ask.From == "" && c.ask.Line == driver.InTurn && !v.listed(c.ask.Waiter)
+}
+
+// lineUp has the locker come into line, and then looks.
+func (c *claim) lineUp(v *view) (reply driver.Reply, again bool, err error) {
+	c.entered, c.lined = true, true
+	w := listed{Name: c.ask.Waiter, Process: c.process}
+	if c.ask.Kind.Place() {
+		w.Name = w.Name.AtPlaces()
+	}
+	return c.enter(v, Txn{Then: []Op{
+		{Name: c.names.waits(c.ask.Key, c.ask.Waiter.ID()), Value: w.text()}, {Name: c.names.line(c.ask.Key), Value: c.process},
+	}}, driver.Reply{Listed: true})
+}
+
+// hints are the calls to owners that the locker waits: the transaction that took it into line did not know them.
+func (c *claim) hints(v *view) []keystate.Call {
+	rec := v.rec.Clone()
+	rec.SetWaiting(names(slices.DeleteFunc(slices.Clone(v.line.since(v.gone)), func(w listed) bool { return w.Name.ID() == v.own })))
+	_, notices := rec.Acquire(c.ask, v.now)
+	c.lined = false
+	return slices.DeleteFunc(notices.Calls, func(call keystate.Call) bool { return call.What != driver.Wanted })
 }
 
 // queued reports whether others wait for permits, and none is kept for the locker that asks.
@@ -250,8 +284,8 @@ func (c *claim) listPlaces() (again bool, err error) {
 	return again, err
 }
 
-// patient gives a locker that has lost its place the time that it needs at least. It does not know the time when it asks
-// for the first time, and would lose each place before it knew of it.
+// patient gives a locker that has lost its place or its turn the time that it needs at least. It does not know the time when
+// it asks for the first time, and would lose each turn before it knew of the turn.
 func (s *Store) patient(w driver.Waiter, kind driver.Kind) driver.Waiter {
 	trip := s.RoundTrip()
 	if trip == 0 || !w.Patient() || w.Patience() >= 2*trip {

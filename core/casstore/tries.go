@@ -46,6 +46,7 @@ type tries struct {
 	base       context.Context // its end ends the tries; nil: the end of the store does
 	unknown    bool            // a transaction may have been executed, or may yet be
 	sure       bool            // its lists are from after the call: a call may be newer than all answers
+	collided   bool            // others have changed what a transaction compares
 	unanswered int             // how many tries got no answer
 	pause      time.Duration
 }
@@ -89,6 +90,7 @@ func (t *tries) send(txn Txn) (answer Answer, received time.Time, again bool, er
 	switch {
 	case err == nil:
 		t.store.took(time.Since(begin))
+		t.collided = t.collided || !answer.Done
 		return answer, received, false, nil
 	case errors.Is(err, ErrRefused):
 		return answer, received, false, fmt.Errorf("%w: %w", driver.ErrUnavailable, err)

@@ -28,6 +28,7 @@ type view struct {
 	was   string // the text of the record
 	token int64  // the last of the record
 	own   string // the id of the locker that asks, or leaves
+	gap   bool   // the lock is free, and lockers have come into line since this process gave it up
 	spread
 	needs
 }
@@ -52,7 +53,13 @@ func (s *Store) open(key string, at found, received time.Time) (*view, error) {
 	if err := v.line.read(at.come); err != nil {
 		return nil, err
 	}
-	if v.gone = v.newest()*perRevision + perRevision - 1; at.lock.There() {
+	switch v.gone = v.newest()*perRevision + perRevision - 1; {
+	case !at.lock.There() && at.line.There() && s.freedLately(key):
+		// They have come since. Where they are not all known, none counts until they are listed.
+		if v.gap = true; at.full {
+			v.gone = 0
+		}
+	case at.lock.There():
 		var in value
 		rec, err := in.read(at.lock)
 		if err != nil {
@@ -154,6 +161,10 @@ func (v *view) firstNumber() int64 {
 // be sent if it makes the view unsure.
 func (v *view) write(n keystate.Notices, comes held, lineAlone bool) (txn Txn) {
 	owners, lock, tick := v.rec.Owners(), v.names.lock(v.key), v.names.line(v.key)
+	if comes.Owner != "" && v.gap { // their turns have not begun
+		line := v.line.since(v.gone)
+		v.rec.SetWaiting(names(slices.DeleteFunc(slices.Clone(line), func(w listed) bool { return w.Name.ID() == v.own })))
+	}
 	var holds []held // in the entry of the lock
 	var ends []Op
 	was := slices.DeleteFunc(slices.Clone(v.holds), func(h held) bool { return h.place != "" })
@@ -190,7 +201,8 @@ func (v *view) write(n keystate.Notices, comes held, lineAlone bool) (txn Txn) {
 		comes.Owner != "" && v.ordered && v.numberOf(v.own) > v.at.upTo
 	closes := v.Places && !next.Places
 	v.unsure = (alone || v.first && len(o.ops) > 0) && !v.at.full || o.gone > v.gone && !v.knows(o.gone) ||
-		calls && !v.knows(v.firstNumber()) || comes.Owner != "" && v.writers && !v.at.full
+		calls && !v.knows(v.firstNumber()) || v.gap && !unchanged && !v.at.full ||
+		comes.Owner != "" && v.writers && !v.at.full
 	switch {
 	case unchanged && len(o.ops) == 0 && comes.place == "":
 		txn.If = nil
@@ -228,7 +240,12 @@ func (v *view) write(n keystate.Notices, comes held, lineAlone bool) (txn Txn) {
 	default:
 		gone := o.gone
 		if !v.at.lock.There() {
-			gone = 0
+			if gone = 0; len(v.line.since(v.gone)) > 0 {
+				gone = max(o.gone, v.firstNumber()-1)
+			}
+			if !alone { // a locker that comes now must be after that number
+				txn.If = append(txn.If, Condition{tick, v.at.line.Revision})
+			}
 		}
 		txn.Then = append([]Op{{Name: lock, Value: v.value(holds, gone, next)}}, ends...)
 	}

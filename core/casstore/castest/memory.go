@@ -64,6 +64,7 @@ func (m *Memory) Commit(_ context.Context, txn casstore.Txn) (casstore.Answer, e
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.commits++
+	check(txn)
 	answer := casstore.Answer{Done: true}
 	for _, c := range txn.If {
 		answer.Done = answer.Done && c.Revision.Is(m.entries[c.Name].Revision)
@@ -82,6 +83,20 @@ func (m *Memory) Commit(_ context.Context, txn casstore.Txn) (casstore.Answer, e
 		answer.Read = append(answer.Read, e)
 	}
 	return answer, nil
+}
+
+// check panics if an entry has no name: servers refuse such a transaction.
+func check(txn casstore.Txn) {
+	named := !slices.Contains(txn.Read, "") && !slices.Contains(txn.Else, "")
+	for _, c := range txn.If {
+		named = named && c.Name != ""
+	}
+	for _, op := range txn.Then {
+		named = named && op.Name != ""
+	}
+	if !named {
+		panic(fmt.Sprintf("castest: a transaction has an entry without a name, which servers refuse: %+v", txn))
+	}
 }
 
 // write executes operations, and has them reported. Called with the mutex held.
