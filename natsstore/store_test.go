@@ -14,7 +14,6 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/casstore"
 	"github.com/interlock-go/interlock/core/driver"
 )
@@ -240,90 +239,101 @@ func TestWhereTheConnectionIsCutOffNothingIsSentAndWatchesEnd(t *testing.T) {
 	}
 }
 
-// rights are as in docs/consensus.md.
-var rights = &natsd.Permissions{
-	Publish: &natsd.SubjectPermission{Allow: []string{
-		"$KV.locks.>", "$JS.API.DIRECT.GET.KV_locks", "$JS.API.CONSUMER.*.KV_locks.>", "$JS.API.CONSUMER.MSG.NEXT.KV_locks.>", "$JS.API.STREAM.INFO.KV_locks",
-	}},
-	Subscribe: &natsd.SubjectPermission{Allow: []string{"_INBOX.>"}},
-}
-
-func TestTheRightsOfTheDocumentAreEnoughAndAMissingOneIsRefused(t *testing.T) {
-	none := &natsd.Permissions{Publish: &natsd.SubjectPermission{Allow: []string{"none"}}, Subscribe: rights.Subscribe}
-	s := start(t, func(o *natsd.Options) {
-		o.Users = []*natsd.User{{Username: "root", Password: "x"}, {Username: "bank", Password: "x", Permissions: rights}, {Username: "other", Password: "x", Permissions: none}}
-	})
-	silent := nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {})
-	if err := Create(t.Context(), connect(t, s, nats.UserInfo("root", "x")), "locks", 1); err != nil {
-		t.Fatal(err)
-	}
-	locker, err := core.New(open(t, connect(t, s, nats.UserInfo("bank", "x"), silent), casstore.Timeout(limit)))
+// The leader refuses before it proposes, but says the same where a member could not write.
+func TestAFullBucketExecutesNothing(t *testing.T) {
+	js := connect(t, bucket(t))
+	s := Server(js, "locks")
+	commit(t, s, casstore.Txn{Then: []casstore.Op{put("k", "1")}})
+	stream, err := js.Stream(t.Context(), "KV_locks")
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer locker.Close(context.Background())
-	if err := locker.Do(t.Context(), "account/42", func(context.Context) error { return nil }); err != nil {
-		t.Errorf("with the rights of the document: %v", err)
-	}
-	js := connect(t, s, nats.UserInfo("other", "x"), silent)
-	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
-	defer cancel()
-	if _, err := Server(js, "locks").Commit(ctx, casstore.Txn{Then: []casstore.Op{put("k", "")}}); !errors.Is(err, casstore.ErrRefused) {
-		t.Errorf("without a right: %v; want ErrRefused", err)
-	}
-	soon, end := context.WithTimeout(t.Context(), 300*time.Millisecond)
-	defer end()
-	found, err := open(t, js).Check(soon)
-	if err != nil || len(found) != 1 || !strings.HasPrefix(found[0], driver.NotKnown) {
-		t.Errorf("Check without a right: %q, %v; want one sentence that begins with %q", found, err, driver.NotKnown)
+	for _, bytes := range []int64{200, -1} {
+		config := stream.CachedInfo().Config
+		config.MaxBytes = bytes
+		if _, err := js.UpdateStream(t.Context(), config); err != nil {
+			t.Fatal(err)
+		}
+		_, err := s.Commit(t.Context(), casstore.Txn{Then: []casstore.Op{put("k", "2"), put("l", "2")}})
+		if full := bytes > 0; errors.Is(err, casstore.ErrSettled) != full || !full && err != nil {
+			t.Errorf("with a limit of %d bytes: %v; want ErrSettled if the bucket is full", bytes, err)
+		}
+		if bytes > 0 {
+			if e := commit(t, s, casstore.Txn{Read: []string{"k"}, Late: true}).Read[0]; e.Value != "1" {
+				t.Errorf("read %+v after a transaction that was refused", e)
+			}
+		}
 	}
 }
 
-func TestCheckNamesWhatIsUnsafe(t *testing.T) {
-	s := start(t, nil)
-	js := connect(t, s)
-	check := func(bucket string) string {
-		t.Helper()
-		store, err := New(js, bucket)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer store.Close()
-		found, err := store.Check(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		return strings.Join(found, "\n")
-	}
-	if err := Create(t.Context(), js, "good", 1); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{
-		Name: "KV_bad", Subjects: []string{"$KV.bad.>"}, Storage: jetstream.MemoryStorage, MaxAge: time.Hour, MaxMsgSize: 1000,
-	}); err != nil {
-		t.Fatal(err)
-	}
-	if found := check("good"); strings.Count(found, "\n") != 0 || !strings.Contains(found, "on 1 members") {
-		t.Errorf("a bucket of Create on one member: %q; want that alone", found)
-	}
-	if found := check("none"); !strings.Contains(found, "there is no bucket none") {
-		t.Errorf("no bucket: %q", found)
-	}
-	found := check("bad")
-	for _, want := range []string{"in memory", "discard: old", "max_age", "max_msgs_per_subject", "allow_atomic", "allow_msg_ttl", "allow_direct", "max_msg_size"} {
-		if !strings.Contains(found, want) {
-			t.Errorf("a bucket with unsafe settings: %q; want %s", found, want)
-		}
-	}
-	slow := connect(t, s, nats.PingInterval(2*time.Minute))
-	store := open(t, slow)
-	if found, err := store.Check(t.Context()); err != nil || !slices.ContainsFunc(found, func(one string) bool { return strings.Contains(one, "pings every 2m0s") }) {
-		t.Errorf("a client with far pings: %q, %v", found, err)
-	}
-	s.Shutdown()
-	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+// A program that is slow to take reports gets all of them, or learns that its watch has ended.
+func TestASlowWatchMissesNothing(t *testing.T) {
+	s := Server(connect(t, bucket(t)), "locks")
+	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	if _, err := store.Check(ctx); !errors.Is(err, driver.ErrUnavailable) {
-		t.Errorf("without NATS: %v; want ErrUnavailable", err)
+	begun, goOn := make(chan struct{}), make(chan struct{})
+	const turns, each = 60, 30
+	last := map[string]string{}
+	ended := make(chan error, 1)
+	go func() {
+		reports := 0
+		ended <- s.Watch(ctx, "k/", func(changes []casstore.Change) {
+			if reports++; reports == 1 {
+				close(begun)
+				<-goOn
+			}
+			for _, c := range changes {
+				if last[c.Name] = c.Value; c.Deleted {
+					delete(last, c.Name)
+				}
+			}
+			if _, ok := last["k/end"]; ok {
+				cancel()
+			}
+		})
+	}()
+	<-begun
+	for turn := range turns {
+		var txn casstore.Txn
+		for i := range each {
+			txn.Then = append(txn.Then, casstore.Op{Name: fmt.Sprintf("k/%d/%d", turn, i)})
+		}
+		commit(t, s, txn)
+		for i := range txn.Then {
+			txn.Then[i].Delete = i > 0
+		}
+		commit(t, s, txn)
+	}
+	commit(t, s, casstore.Txn{Then: []casstore.Op{put("k/end", "")}})
+	close(goOn)
+	select {
+	case err := <-ended:
+		if ctx.Err() == nil {
+			t.Fatalf("the watch has ended: %v", err)
+		}
+	case <-time.After(limit):
+		t.Fatal("the watch does not report the last entry")
+	}
+	if len(last) != turns+1 {
+		t.Errorf("%d entries are there by the reports; want %d", len(last), turns+1)
+	}
+}
+
+// Its numbers begin above the former ones, so that no fencing token comes twice.
+func TestABucketThatIsMadeAnewHasGreaterNumbers(t *testing.T) {
+	js := connect(t, bucket(t))
+	last := int64(0)
+	for range 3 {
+		at := commit(t, Server(js, "locks"), casstore.Txn{Then: []casstore.Op{put("k", "")}}).Written[0].Number
+		if at <= last || at >= 1<<46 {
+			t.Errorf("number %d after %d; want a greater one, below 2^46", at, last)
+		}
+		last = at
+		if err := js.DeleteStream(t.Context(), "KV_locks"); err != nil {
+			t.Fatal(err)
+		}
+		if err := Create(t.Context(), js, "locks", 1); err != nil {
+			t.Fatal(err)
+		}
 	}
 }

@@ -4,6 +4,7 @@ package consensus_test
 
 import (
 	"fmt"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -64,6 +65,30 @@ func stopNATSLeader(t *testing.T, stopped time.Duration) func(*natsCluster, *his
 		c.leading()
 		return ""
 	}
+}
+
+func TestOnNATSNoLockIsHeldTwiceWhileItsHolderIsCutOff(t *testing.T) {
+	cutHolders(t, newNATS(t, 0), "nats-long")
+}
+
+func TestOnNATSCheckNamesWhatIsUnsafe(t *testing.T) {
+	c := newNATS(t, 0)
+	store := openNATS(t, c.js())
+	check := func() string {
+		ctx, cancel := timeout(t, limit)
+		defer cancel()
+		found, err := store.Check(ctx)
+		if err != nil {
+			return err.Error()
+		}
+		return strings.Join(found, "; ")
+	}
+	if found := check(); found != "" {
+		t.Errorf("three members: %s; want nothing", found)
+	}
+	away := c.follower()
+	away.kill()
+	eventually(t, "Check says that a member is away", func() bool { return strings.Contains(check(), "the member "+away.name+" is away") })
 }
 
 // The lock that many programs make of a bucket is held twice under the same faults.

@@ -29,6 +29,11 @@ func TestTheToolShowsAndReleasesLocks(t *testing.T) {
 			return "-etcd", strings.Join(c.addrs(), ","),
 				[2]core.Store{open(t, c.client(), casstore.Timeout(limit)), open(t, c.client(), casstore.Timeout(limit))}
 		},
+		"NATS": func(t *testing.T) (string, string, [2]core.Store) {
+			c := newNATS(t, 0)
+			return "-nats", strings.Join(c.addrs(), ",") + "/" + natsBucket,
+				[2]core.Store{openNATS(t, c.js(), casstore.Timeout(limit)), openNATS(t, c.js(), casstore.Timeout(limit))}
+		},
 		"ZooKeeper": func(t *testing.T) (string, string, [2]core.Store) {
 			e := newEnsemble(t)
 			return "-zookeeper", strings.Join(e.addrs(), ","),

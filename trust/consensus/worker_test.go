@@ -78,6 +78,7 @@ var takers = map[string]func(addrs []string, lease time.Duration) (taker, error)
 	"zookeeper-kinds": onZooKeeper(zookeeperLocked),
 	"nats":            onNATS(natsLocked),
 	"nats-kinds":      onNATS(natsLocked),
+	"nats-long":       onNATS(natsLocked),
 	"nats-value":      onNATS(natsValue),
 }
 
@@ -107,7 +108,7 @@ func work(how []string) error {
 	switch kind {
 	case "lease":
 		usual = ttl // so that a lock is held on each lease that ends
-	case "interlock-long", "zookeeper-long":
+	case "interlock-long", "zookeeper-long", "nats-long":
 		usual = 3 * ttl // so that a holder that is cut off would go on for longer than its lease
 	}
 	var mu sync.Mutex
