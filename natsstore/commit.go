@@ -185,7 +185,7 @@ func (s *server) compare(ctx context.Context, batch []*request, sure bool) (left
 // guards writes a guard. A read that begins after it is not from before.
 func (s *server) guards(ctx context.Context, name string) (uint64, error) {
 	m := nats.NewMsg(s.subject(name))
-	m.Header.Set(headerPlace, "0 0 0")
+	m.Header.Set(headerPlace, "0 0")
 	if name != guard { // that is there always, so that each read has an answer
 		m.Header.Set(headerTTL, markerLife.String())
 	}

@@ -2,7 +2,6 @@ package natsstore
 
 import (
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -33,7 +32,6 @@ const (
 // place is where a message is in its transaction. The number of a transaction is the sequence of its last message.
 type place struct {
 	follow int // how many messages follow
-	again  int // 1 if a message of the same name follows
 	shared int // how many parts its name begins with that a longer name of a later message begins with, too
 }
 
@@ -70,7 +68,7 @@ func (s *server) read(subject string, sequence uint64, header nats.Header, data 
 	r.Name, r.sequence = strings.ReplaceAll(name, ".", "/"), sequence
 	r.grave = grave
 	r.gone = header.Get(headerKind) != "" || header.Get(headerReason) != ""
-	_, _ = fmt.Sscan(header.Get(headerPlace), &r.place.follow, &r.place.again, &r.place.shared)
+	_, _ = fmt.Sscan(header.Get(headerPlace), &r.place.follow, &r.place.shared)
 	if !r.gone {
 		r.Value, r.Revision.Number = string(data), int64(sequence)+int64(r.place.follow)
 	}
@@ -148,36 +146,28 @@ func (s *server) compose(batch []*request) (messages []*nats.Msg, ops []written)
 			}
 		}
 	}
-	before := 0
 	for name, sequence := range expected {
 		if len(free) == 0 {
-			m := nats.NewMsg(s.subjects + guard)
-			messages, names = slices.Insert(messages, 0, m), slices.Insert(names, 0, []string{guard})
-			free, before = append(free, m), before+1
+			free = append(free, add(s.subject(guard), guard, ""))
 		}
 		free[0].Header.Set(headerOther, s.subject(name))
 		free[0].Header.Set(headerLast, sequence)
 		free = free[1:]
 	}
-	for i := range ops {
-		ops[i].message += before
-	}
 	if n := len(messages); n == 0 || messages[n-1].Header.Get(headerKind) != "" && !strings.Contains(messages[n-1].Subject, graves) {
 		// An entry with the number of a transaction is not gone, also for who knows the number alone.
-		add(s.subjects+guard, guard, "")
+		add(s.subject(guard), guard, "")
 	}
 	for i, m := range messages {
-		shared, again := 0, 0
+		shared := 0
 		for _, other := range names[i+1:] {
 			n := 0
 			for n < len(names[i]) && n < len(other) && names[i][n] == other[n] {
 				n++
 			}
-			if shared = max(shared, min(n, len(other)-1)); n == len(names[i]) && n == len(other) {
-				again = 1
-			}
+			shared = max(shared, min(n, len(other)-1))
 		}
-		m.Header.Set(headerPlace, fmt.Sprint(len(messages)-1-i, again, shared))
+		m.Header.Set(headerPlace, fmt.Sprint(len(messages)-1-i, shared))
 	}
 	return messages, ops
 }

@@ -96,7 +96,7 @@ type question struct {
 // below the prefixes are not older than those with the names.
 func (s *server) look(ctx context.Context, from uint64, names, prefixes []string) (v view, upTo uint64, err error) {
 	v = view{}
-	subjects := []string{s.subjects + guard} // so there is an answer
+	subjects := []string{s.subject(guard)} // so there is an answer
 	for _, name := range names {
 		subjects = append(subjects, s.subject(name))
 	}

@@ -114,16 +114,17 @@ func (w *watching) came(r record) {
 	number := int64(r.sequence) + int64(r.place.follow)
 	if number != w.number {
 		w.flush()
+	} else if w.single {
+		return // the grave of a deletion that was reported
 	}
 	w.number = number
-	change := casstore.Change{Entry: r.Entry, Deleted: r.gone}
-	if n := len(w.some); n == 0 || !r.gone || w.some[n-1].Name != r.Name { // else it is of its grave
-		w.some = append(w.some, change)
+	if n := len(w.some); n == 0 || !r.gone || w.some[n-1].Name != r.Name { // else it is the grave
+		w.some = append(w.some, casstore.Change{Entry: r.Entry, Deleted: r.gone})
 	}
 	if !r.grave {
 		w.learn(r)
 	}
-	if w.single && r.place.again == 0 || !w.single && r.place.shared < w.below {
+	if w.single || r.place.shared < w.below {
 		w.flush()
 	}
 }
