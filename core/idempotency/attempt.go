@@ -31,7 +31,8 @@ type attempt struct {
 	accept      []string  // lines of Accept-Encoding; of HTTP alone
 	fingerprint [32]byte
 	prepared    core.Prepared // the guard's half, if there is a guard
-	ticket      string        // the token that handed the claim over; empty: the attempt is a handler's
+	ticket      string        // the token that handed the claim over
+	job         bool          // of TakeOver; else the attempt is a handler's
 	hops        int           // how often the claim was handed over before
 	generation  int64
 	sent        time.Time // from when the lease counts

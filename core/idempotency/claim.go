@@ -32,7 +32,7 @@ func (e *Engine) claim(ctx context.Context, a *attempt) (reply record.ClaimReply
 		reply, err = e.store.Claim(ctx, record.ClaimRequest{
 			ID: a.id, Token: a.token, Fingerprint: a.fingerprint,
 			Lease: c.lease, Retention: c.retention, Strict: c.strict, Transactional: c.transactional, Tombstone: c.tombstone > 0,
-			Waits: c.wait > 0, Ticket: a.ticket, Deadline: sent.Add(storeWait), Late: a.claimedLate,
+			Waits: c.wait > 0 && !a.job, Ticket: a.ticket, Deadline: sent.Add(storeWait), Late: a.claimedLate,
 		})
 		if errors.Is(err, driver.ErrPending) {
 			switch {
@@ -63,7 +63,7 @@ func (e *Engine) claim(ctx context.Context, a *attempt) (reply record.ClaimReply
 			}
 			a.ambiguous = true // it is ours, and has to be given back
 			err = fmt.Errorf("%w: %w", core.ErrUnavailable, errTooLate)
-		case reply.State == record.StateInFlight && reply.Response == "" && a.ticket == "":
+		case reply.State == record.StateInFlight && reply.Response == "" && !a.job:
 			var again bool
 			if again, err = w.sleep(ctx, reply, sent); again {
 				continue

@@ -194,6 +194,8 @@ func (a *attempt) endHandOver(err error) error {
 // its answer is then the interim one. If it fails after that, the ticket that it took is good again,
 // and the one that it made has run out, unless the further job has the claim already.
 //
+// A ticket of [Engine.Abandoned] takes the request as a retry would.
+//
 // A ticket has one taker at a time. It is brought again when its message is delivered again:
 // then TakeOver runs job if the last job gave up, or if its [Lease] has ended (it died) before
 // MarkEffect; Generation is one greater then. After the time of the ticket a claim that lapsed is also free
@@ -216,8 +218,11 @@ func (e *Engine) TakeOver(ctx context.Context, t Ticket, job func(ctx context.Co
 	begin, of := time.Now(), t.parts()
 	a := &attempt{
 		engine: e, id: of.record(), protocol: of.protocol, fingerprint: of.fingerprint,
-		ticket: tokenOf(of.secret), hops: of.hops, decided: &observe.Decided{},
+		job: true, hops: of.hops, decided: &observe.Decided{},
 	}
+	if of.secret != ([16]byte{}) {
+		a.ticket = tokenOf(of.secret)
+	} // else it is a ticket of Abandoned, and the claim is claimed as by a retry
 	a.secret, a.token = newToken()
 	reply, err := e.claim(ctx, a)
 	switch {
@@ -226,6 +231,10 @@ func (e *Engine) TakeOver(ctx context.Context, t Ticket, job func(ctx context.Co
 	case reply.State != record.StateGranted:
 		reply.Response = "" // none is needed
 		return e.untaken(ctx, a, reply, begin)
+	}
+	if a.ticket == "" && a.stored == "" { // nothing remains of the request
+		e.abandon(ctx, a)
+		return e.untaken(ctx, a, record.ClaimReply{State: record.StateExpired}, begin)
 	}
 	var failure error
 	verdict := e.run(ctx, endpoint.Handler{Run: func(ctx context.Context, _ endpoint.Attempt) (endpoint.Response, bool) {

@@ -41,6 +41,7 @@ type config struct {
 
 	policy
 	transactional bool
+	resumable     bool
 	failOpen      bool
 	optional      bool
 	global        bool

@@ -29,7 +29,7 @@ func (e *Engine) run(ctx context.Context, h endpoint.Handler, a *attempt, begin 
 	}
 	defer e.watchdog.end(a)
 	under := claimed
-	if e.config.guard != nil && a.ticket == "" {
+	if e.config.guard != nil && !a.job {
 		section, refusal := e.lockOrAbandon(ctx, claimed, a)
 		if refusal != nil {
 			return e.refuse(ctx, begin, refusal)

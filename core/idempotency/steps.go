@@ -133,10 +133,15 @@ func (a *attempt) readSteps() error {
 		return damaged("%w", err)
 	}
 	s := &steps{lane: make(chan struct{}, 1), log: []byte(a.stored), byName: make(map[string]*stepState)}
+	resumable := a.engine.config.resumable && ticketProtocols[a.protocol] != 0
 	for i, e := range all {
 		if e.Kind.Outcome() {
 			s.byName[e.Name], s.last = &stepState{entry: &all[i]}, e.Name
 		}
+		resumable = resumable && e.Kind != steplog.Origin
+	}
+	if resumable { // it comes along with the first step
+		s.log = steplog.Append(s.log, a.originEntry())
 	}
 	a.steps = s
 	return nil

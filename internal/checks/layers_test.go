@@ -137,6 +137,11 @@ var layers = []layer{
 		"parts of the core are below it: the standard library only",
 	},
 	{
+		"./internal/steptrial",
+		[]string{"./core/driver", "./core/idempotency", "./core/idempotency/admin", "./core/idempotency/endpoint", "./core/idempotency/record"},
+		"a trial of the engine runs on every store: the engine and its contract only",
+	},
+	{
 		"./core/adapter/adaptertest",
 		[]string{"./core", "./core/adapter", "./core/idempotency", "./core/memstore", "./core/observe", "./core/reason", "./internal/testkit"},
 		"the test suite of adapters serves authors elsewhere: it brings no framework",

@@ -21,6 +21,7 @@ import (
 	"github.com/interlock-go/interlock/core/fencing"
 	"github.com/interlock-go/interlock/core/fleet"
 	"github.com/interlock-go/interlock/core/idempotency"
+	"github.com/interlock-go/interlock/core/idempotency/endpoint"
 	"github.com/interlock-go/interlock/core/idempotency/once"
 	"github.com/interlock-go/interlock/core/memstore"
 	"github.com/interlock-go/interlock/core/pgstore"
@@ -265,6 +266,17 @@ func order(ctx context.Context, amount int64) (string, error) {
 		return "", err // answer with a failure: the next attempt goes on here
 	}
 	return idempotency.Step(ctx, "book", hotel.Book, idempotency.Once())
+}
+
+// Of docs/idempotency.md: a job carries requests on.
+func _(ctx context.Context, engine *idempotency.Engine, carryOn func(context.Context) (endpoint.Response, error)) (failed error) {
+	for a, err := range engine.Abandoned(ctx, time.Minute) {
+		if err == nil {
+			err = engine.TakeOver(ctx, a.Ticket, carryOn)
+		}
+		failed = errors.Join(failed, err)
+	}
+	return failed
 }
 
 // Of docs/across-services.md: the lock of a handler goes on in a worker.
