@@ -66,5 +66,5 @@
 //
 // Everything runs in a bubble of testing/synctest. Make processes without a network; end the goroutines of a process in [Process.Cleanup]; and hold
 // no [sync.Mutex] during a call to the store or the outside. Go cannot end goroutines: the goroutine of a dead process
-// stops at its next place, and never goes on before the run has been judged. A real database takes part by [Around] its commits.
+// stops at its next place, and never goes on before the run has been judged. A real database takes part by [Process.Connector].
 package explore

@@ -91,6 +91,16 @@ var mutants = map[string]struct {
 		faults: "process A died after POST /charge of bank and before commit of the answer",
 		broken: "POST /charge of bank: twice for request 1; without faults once",
 	},
+	"a step under a name that is new in each attempt": {
+		faulty: service(func(ctx context.Context, p *explore.Process) error {
+			return chargeAndMail(ctx, p, strconv.FormatInt(time.Now().UnixNano(), 36))
+		}),
+		mended: service(func(ctx context.Context, p *explore.Process) error {
+			return chargeAndMail(ctx, p, "charge")
+		}),
+		faults: "process A died after step (2) and before POST /send of mail",
+		broken: "POST /charge of bank: twice for request 1; without faults once",
+	},
 	"a lock that is released before the commit": {
 		faulty: deposits(func(ctx context.Context, p *explore.Process, m explore.Message, locker *core.Locker) error {
 			var tx *explore.Tx
@@ -132,6 +142,20 @@ var mutants = map[string]struct {
 		faults: "process A died after sending of a message and before COMMIT",
 		broken: `row order/1 is missing; without faults it is "accepted"`,
 	},
+}
+
+// chargeAndMail has two steps. The bank does not deduplicate, and the service for mails does.
+func chargeAndMail(ctx context.Context, p *explore.Process, name string) error {
+	_, err := idempotency.Step(ctx, name, func(ctx context.Context) (int, error) {
+		return 1, post(ctx, p, "http://bank/charge", "")
+	}, idempotency.Once())
+	if err != nil {
+		return err
+	}
+	_, err = idempotency.Step(ctx, "mail", func(ctx context.Context) (int, error) {
+		return 1, post(ctx, p, "http://mail/send", idempotency.DownstreamKey(ctx, "mail"))
+	})
+	return err
 }
 
 // deposit adds one to a balance, in a transaction that is open still.
