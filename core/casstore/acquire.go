@@ -115,7 +115,6 @@ func (s *Store) acquire(ask driver.AcquireRequest) (driver.Reply, error) {
 		}
 		if !again && err == nil && c.staysFor(reply) {
 			again, err = c.read()
-			again = again || err == nil
 			continue
 		}
 		collided := c.collided
@@ -197,8 +196,7 @@ func (c *claim) look() (reply driver.Reply, again bool, err error) {
 	case v.Places && c.missed > 0 && c.comesFirst(v):
 		return c.lineUp(v)
 	case v.Places && !(v.at.allTaken && c.listed):
-		again, err = c.listPlaces()
-		return reply, again, err
+		return afresh(c.listPlaces())
 	case len(dead) > 0:
 		again, err = c.bury(v, dead)
 		return reply, again, err
@@ -210,8 +208,7 @@ func (c *claim) look() (reply driver.Reply, again bool, err error) {
 	if c.ask.From == "" {
 		reply, notices = v.rec.Acquire(c.ask, v.now)
 	} else if reply, notices, err = v.rec.Move(c.ask, v.now); err != nil && c.received.IsZero() {
-		again, err = c.read()
-		return driver.Reply{}, again || err == nil, err
+		return afresh(c.read())
 	} else if err != nil {
 		again, err = c.refuses(err)
 		return driver.Reply{}, again, err
@@ -221,16 +218,14 @@ func (c *claim) look() (reply driver.Reply, again bool, err error) {
 	}
 	if as, ours := v.hold(c.ask.Owner); ours && reply.Granted {
 		if c.received.IsZero() {
-			again, err = c.read()
-			return driver.Reply{}, again || err == nil, err
+			return afresh(c.read())
 		}
 		return c.granted(as, reply), false, nil
 	}
 	switch {
 	case !reply.Out:
 	case c.received.IsZero():
-		again, err = c.read()
-		return driver.Reply{}, again || err == nil, err
+		return afresh(c.read())
 	default:
 		return reply, false, nil // turns that have ended meanwhile are for the next request to write
 	}
@@ -241,8 +236,7 @@ func (c *claim) look() (reply driver.Reply, again bool, err error) {
 	txn.Then = append(txn.Then, c.noting(c.ask.Key, c.ask.From, notices)...)
 	switch {
 	case v.unsure:
-		again, err = c.list()
-		return driver.Reply{}, again, err
+		return afresh(c.list())
 	case reply.Granted:
 		return c.take(v, txn, want, reply)
 	case c.missed > 1 && v.listed(c.ask.Waiter): // others change the lock all the time, and their releases see the line
@@ -254,8 +248,8 @@ func (c *claim) look() (reply driver.Reply, again bool, err error) {
 	}
 	if c.beats = v.beats(); c.received.IsZero() || len(c.beats) > 0 && !c.looked {
 		c.looked = !c.received.IsZero()
-		again, err := c.read()
-		return reply, again || err == nil, err
+		again, err = c.read()
+		return reply, again, err
 	}
 	return v.refusal(reply), false, nil
 }
@@ -287,8 +281,7 @@ func (c *claim) take(v *view, txn Txn, want held, granted driver.Reply) (reply d
 		}
 		c.sawVoid(c.void, answer.Read[len(answer.Read)-1].Revision)
 		if c.learn(answer.Read, received); v.stale(answer) {
-			again, err = c.list()
-			return reply, again, err
+			return afresh(c.list())
 		}
 		return reply, true, nil
 	}
@@ -327,20 +320,21 @@ func (c *claim) learn(read []Entry, received time.Time) {
 
 // read looks at the key.
 func (c *claim) read() (again bool, err error) {
-	defer func(unknown bool) { c.unknown = unknown }(c.unknown) // it takes no lock
 	answer, received, again, err := c.send(Txn{Read: c.reads()})
 	if err == nil {
 		c.learn(answer.Read, received)
 	}
-	return again, err
+	return again || err == nil, err
 }
 
 // list looks at the line of the key.
 func (c *claim) list() (again bool, err error) {
-	defer func(unknown bool) { c.unknown = unknown }(c.unknown) // it takes no lock
 	c.at, again, err = c.tries.list(c.ask.Key, c.at)
 	return again, err
 }
+
+// afresh has a request go on with the key as it was looked at now.
+func afresh(again bool, err error) (driver.Reply, bool, error) { return driver.Reply{}, again, err }
 
 // granted notes that the lock is ours, and completes the reply.
 func (c *claim) granted(as held, reply driver.Reply) driver.Reply {
@@ -384,8 +378,7 @@ func (c *claim) enter(v *view, txn Txn, refused driver.Reply) (reply driver.Repl
 		return reply, false, err
 	}
 	if v.Places && !v.at.allTaken && (refused.Full && c.few() == 0 || !c.ask.Kind.Place()) { // one may be free since
-		again, err = c.listPlaces()
-		return reply, again, err
+		return afresh(c.listPlaces())
 	}
 	in := v.listed(c.ask.Waiter)
 	if v.own, v.place, v.atMost = c.ask.Waiter.ID(), c.ask.Kind.Place(), c.ask.AtMost; v.place {

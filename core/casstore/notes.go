@@ -78,7 +78,6 @@ func (c *claim) refuses(why error) (again bool, err error) {
 	if !errors.Is(why, driver.ErrNotOwner) {
 		return false, why
 	}
-	defer func(unknown bool) { c.unknown = unknown }(c.unknown) // it takes no lock
 	answer, received, again, err := c.send(Txn{Read: []string{c.names.note(c.ask.Key, c.ask.From)}})
 	if err != nil {
 		return again, err

@@ -15,8 +15,7 @@ import (
 func (c *claim) lookPlace() (reply driver.Reply, again bool, err error) {
 	if c.unknown && !c.resolved { // the place that was tried may be taken by now
 		c.resolved = true
-		again, err = c.read()
-		return reply, again || err == nil, err
+		return afresh(c.read())
 	}
 	v, err := c.open(c.ask.Key, c.at, c.received)
 	if err != nil {
@@ -30,8 +29,7 @@ func (c *claim) lookPlace() (reply driver.Reply, again bool, err error) {
 	as, ours := v.hold(c.ask.Owner)
 	switch {
 	case ours && as.place != "" && c.received.IsZero():
-		again, err = c.read()
-		return reply, again || err == nil, err
+		return afresh(c.read())
 	case ours && as.place != "":
 		return c.granted(as, driver.Reply{Granted: true, Number: c.ask.Number}), false, nil
 	case c.ask.From != "":
@@ -40,8 +38,7 @@ func (c *claim) lookPlace() (reply driver.Reply, again bool, err error) {
 	// Where all permits are numbered as this owner numbers them, its place alone has to be free.
 	exact := c.ask.Kind == driver.Permit && (c.ask.AtMost < v.Permits || v.shares())
 	if exact && !v.at.allTaken {
-		again, err = c.listPlaces()
-		return reply, again, err
+		return afresh(c.listPlaces())
 	}
 	v.setPlaces(c.ask.Kind == driver.Permit)
 	v.writers = v.rec.Reserved(v.now)
@@ -65,8 +62,7 @@ func (c *claim) lookPlace() (reply driver.Reply, again bool, err error) {
 		c.entered = true
 		return c.refused(v, reply, notices)
 	default:
-		again, err = c.listPlaces()
-		return driver.Reply{}, again, err
+		return afresh(c.listPlaces())
 	}
 	place, free := v.pick(c.ask)
 	switch tried := c.hold.tried; {
@@ -81,8 +77,7 @@ func (c *claim) lookPlace() (reply driver.Reply, again bool, err error) {
 		reply, notices = v.rec.Acquire(c.ask, v.now)
 	}
 	if reply.Granted && !free { // but the places of the dead are in the way
-		again, err = c.listPlaces()
-		return driver.Reply{}, again, err
+		return afresh(c.listPlaces())
 	}
 	if !reply.Granted {
 		return c.refused(v, reply, notices)
@@ -90,8 +85,7 @@ func (c *claim) lookPlace() (reply driver.Reply, again bool, err error) {
 	want := held{Owner: c.ask.Owner, Process: c.process, Lease: whole(c.ask.TTL).Milliseconds(), place: place.place, at: place.at}
 	txn := v.write(notices, want, false)
 	if v.unsure {
-		again, err = c.list()
-		return driver.Reply{}, again, err
+		return afresh(c.list())
 	}
 	if exact || v.at.allTaken && v.at.tick.Value == c.process {
 		txn.If = append(txn.If, Condition{v.names.taking(v.key), v.at.tick.Revision})
@@ -174,15 +168,14 @@ func (c *claim) refused(v *view, reply driver.Reply, notices keystate.Notices) (
 	txn := v.write(notices, held{}, !reply.Granted)
 	switch {
 	case v.unsure:
-		again, err := c.list()
-		return driver.Reply{}, again, err
+		return afresh(c.list())
 	case len(txn.Then) > 0:
 		return c.enter(v, txn, reply)
 	}
 	if c.beats = v.beats(); c.received.IsZero() || len(c.beats) > 0 && !c.looked && !c.entered {
 		c.looked = !c.received.IsZero()
 		again, err := c.read()
-		return reply, again || err == nil, err
+		return reply, again, err
 	}
 	return v.refusal(reply), false, nil
 }
@@ -191,8 +184,7 @@ func (c *claim) refused(v *view, reply driver.Reply, notices keystate.Notices) (
 func (c *claim) movePlace(v *view) (reply driver.Reply, again bool, err error) {
 	from, known := v.hold(c.ask.From)
 	if !known && !c.listed {
-		again, err = c.listPlaces()
-		return reply, again, err
+		return afresh(c.listPlaces())
 	}
 	reply, notices, err := v.rec.Move(c.ask, v.now)
 	if err == nil && from.place == "" {
@@ -227,8 +219,7 @@ func (c *claim) takePlace(v *view, txn Txn, want held, granted driver.Reply) (re
 		c.sawVoid(c.void, answer.Read[len(answer.Read)-1].Revision)
 		c.learn(answer.Read, received)
 		if c.missed++; c.at.all != v.at.all { // the line was written anew
-			again, err = c.list()
-			return reply, again, err
+			return afresh(c.list())
 		}
 		return reply, true, nil
 	}
@@ -276,7 +267,6 @@ func (c *claim) bury(v *view, dead []held) (again bool, err error) {
 
 // listPlaces looks at the lock and its places.
 func (c *claim) listPlaces() (again bool, err error) {
-	defer func(unknown bool) { c.unknown = unknown }(c.unknown) // it takes no lock
 	at, received, again, err := c.tries.listPlaces(c.ask.Key, c.at, !c.received.IsZero())
 	if err == nil {
 		c.at, c.received, c.listed = at, received, true
@@ -302,12 +292,10 @@ func (s *Store) patient(w driver.Waiter, kind driver.Kind) driver.Waiter {
 // Nothing is on its way any more, so the look tells. It writes nothing: why may be that the
 // server has no space.
 func (c *claim) settle(why error) (reply driver.Reply, again bool, err error) {
-	unknown := c.unknown // a look takes no lock
 	for again = true; again; {
 		if again, err = c.read(); err != nil {
 			continue
 		}
-		c.unknown = unknown
 		if as, ok, err := c.holderIn(c.at, c.ask.Owner); err == nil && ok {
 			return c.granted(as, driver.Reply{Granted: true, Number: c.ask.Number}), false, nil
 		}

@@ -98,10 +98,10 @@ func (t *tries) send(txn Txn) (answer Answer, received time.Time, again bool, er
 		err = fmt.Errorf("%w: %w", driver.ErrUnavailable, err)
 	case errors.Is(err, driver.ErrNotReady):
 	case ctx.Err() != nil && base.Err() == nil:
-		t.unknown = true
+		t.unknown = t.unknown || len(txn.Then) > 0
 		err = fmt.Errorf("%w: %w", driver.ErrUnavailable, silence{within: within, least: t.store.timeout, err: err})
 	default:
-		t.unknown = true
+		t.unknown = t.unknown || len(txn.Then) > 0
 		err = fmt.Errorf("%w: %w", driver.ErrUnavailable, err)
 	}
 	if ctx.Err() != nil {

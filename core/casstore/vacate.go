@@ -251,25 +251,11 @@ func (l *leaves) give(v *view, txn Txn, notices keystate.Notices) (again bool, e
 	}
 	l.voided(answer)
 	l.freed = true
-	read := answer.Read
 	at := l.came(key, v.at, txn, answer)
 	at.places = v.at.wrote(l.names, key, txn, answer, false)
-	tick := at.tick.Revision
-	for _, e := range read {
-		switch {
-		case e.Name == l.names.lock(key):
-			at.lock = e
-		case e.Name == l.names.line(key):
-			if e.Revision != v.at.line.Revision { // others may have come, also before its own locker
-				at.full = !e.There()
-			}
-			at.line = e
-		case e.Name == l.names.taking(key):
-			at.allTaken = at.allTaken && e.Revision == tick
-			at.tick = e
-		case e.Name == next:
-			at.places = at.with(e)
-		}
+	now := l.note(key, at, answer.Read, received)
+	if at.lock, at.line, at.places = now.lock, now.line, now.places; at.line.Revision != v.at.line.Revision {
+		at.full = !at.line.There() // others may have come, also before its own locker
 	}
 	if len(txn.List) > 0 && len(answer.Lists[0]) < page {
 		at.places = places{tick: at.tick, taken: []held{}, allTaken: true}
