@@ -118,7 +118,7 @@ func pathOf(t types.Type) string {
 	return ""
 }
 
-// acquires are the functions that return a lease, with the place of the key.
+// acquires are the methods of Locker that return a lease.
 var acquires = []string{"Lock", "TryLock", "LockAll", "LockShared", "TryLockShared", "Permit", "TryPermit", "TakeOver"}
 
 // isAcquire reports whether a call takes a lock and returns its lease.

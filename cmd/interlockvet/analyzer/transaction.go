@@ -23,7 +23,7 @@ const inTransaction = "%s inside a transaction waits with a connection and row l
 // transactions reports locks that are taken between the begin and the end of a transaction.
 func (c *checker) transactions(f function) {
 	begun := map[types.Object]ast.Node{}
-	ast.PreorderStack(f.body, nil, func(n ast.Node, above []ast.Node) bool {
+	ast.Inspect(f.body, func(n ast.Node) bool {
 		switch n := n.(type) {
 		case *ast.FuncLit:
 			return n.Body == f.body
