@@ -319,6 +319,54 @@ func TestASlowWatchMissesNothing(t *testing.T) {
 	}
 }
 
+// The marker of a deletion is gone where the entry was written again before the watch came to it.
+func TestASlowWatchReportsADeletionBeforeTheNewEntry(t *testing.T) {
+	s := Server(connect(t, bucket(t)), "locks")
+	commit(t, s, casstore.Txn{Then: []casstore.Op{put("k/x", "1")}})
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	begun, goOn := make(chan struct{}), make(chan struct{})
+	var of []string // the reports of k/x
+	ended := make(chan error, 1)
+	go func() {
+		ended <- s.Watch(ctx, "k/", func(changes []casstore.Change) {
+			for _, c := range changes {
+				if c.Name == "k/x" {
+					of = append(of, fmt.Sprintf("%v %s", c.Deleted, c.Value))
+				}
+				if c.Value == "2" {
+					cancel()
+				}
+			}
+			if len(of) == 1 && changes[0].Value == "1" {
+				close(begun)
+				<-goOn
+			}
+		})
+	}()
+	<-begun
+	for i := range 20 { // more than a consumer of NATS sends ahead
+		var txn casstore.Txn
+		for n := range 60 {
+			txn.Then = append(txn.Then, put(fmt.Sprintf("k/%d/%d", i, n), ""))
+		}
+		commit(t, s, txn)
+	}
+	for range 2 {
+		commit(t, s, casstore.Txn{Then: []casstore.Op{{Name: "k/x", Delete: true}}})
+		commit(t, s, casstore.Txn{Then: []casstore.Op{put("k/x", "2")}})
+	}
+	close(goOn)
+	select {
+	case <-ended:
+	case <-time.After(limit):
+		t.Fatal("the watch does not report the new entry")
+	}
+	if want := []string{"false 1", "true ", "false 2"}; !slices.Equal(of, want) {
+		t.Errorf("the reports of the entry are %q; want %q", of, want)
+	}
+}
+
 // Its numbers begin above the former ones, so that no fencing token comes twice.
 func TestABucketThatIsMadeAnewHasGreaterNumbers(t *testing.T) {
 	js := connect(t, bucket(t))
