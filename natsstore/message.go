@@ -154,8 +154,7 @@ func (s *server) compose(batch []*request) (messages []*nats.Msg, ops []written)
 		free[0].Header.Set(headerLast, sequence)
 		free = free[1:]
 	}
-	if n := len(messages); n == 0 || messages[n-1].Header.Get(headerKind) != "" && !strings.Contains(messages[n-1].Subject, graves) {
-		// An entry with the number of a transaction is not gone, also for who knows the number alone.
+	if len(messages) == 0 {
 		add(s.subject(guard), guard, "")
 	}
 	for i, m := range messages {
