@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/internal/lent"
 	"github.com/interlock-go/interlock/core/observe"
 )
 
@@ -68,6 +69,10 @@ func (g *Group[Req, Res]) run(ctx context.Context, lease *core.Lease, self *item
 	var err error
 	returned := false
 	defer func() {
+		kept, keeps := err.(*lent.Kept) //nolint:errorlint // it is never wrapped
+		if keeps {
+			err = kept.Err
+		}
 		lost := lease.Err()
 		if errors.Is(lost, core.ErrReleased) || errors.Is(lost, core.ErrHandedOver) {
 			lost = nil // the section did that on purpose
@@ -80,7 +85,11 @@ func (g *Group[Req, Res]) run(ctx context.Context, lease *core.Lease, self *item
 			})
 		}
 		g.give(b, self, &o)
-		_ = lease.Release(ctx) // the observer gets its error
+		if keeps {
+			keep(ctx, lease, kept)
+		} else {
+			_ = lease.Release(ctx) // the observer gets its error
+		}
 		if returned && lost == nil && cap(b.items) <= maxSpareBatch {
 			clear(b.items)
 			clear(b.reqs)
@@ -90,6 +99,12 @@ func (g *Group[Req, Res]) run(ctx context.Context, lease *core.Lease, self *item
 	}()
 	results, err = g.section(lease.Context(), self.key, b.reqs)
 	returned = true
+}
+
+// keep leaves the release to the section.
+func keep(ctx context.Context, lease *core.Lease, kept *lent.Kept) {
+	ctx = context.WithoutCancel(ctx)
+	kept.Take(func() { _ = lease.Release(ctx) })
 }
 
 // base returns the parent of the context of a section.

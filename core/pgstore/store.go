@@ -40,8 +40,8 @@ var (
 
 // statements are the texts of the store's statements.
 type statements struct {
-	begin, claim, take, announce, extend, mark, step, store, commit, interim, settle, abandon, resolve, forget, sweep, look string
-	channel, notify                                                                                                         string
+	begin, claim, take, announce, extend, mark, step, store, storeAll, commit, interim, settle, abandon, resolve, forget, sweep, look string
+	channel, notify                                                                                                                   string
 }
 
 // bound is a table that limits the wait of its statement for the lock of a row, to $2 ms, and has
@@ -93,7 +93,7 @@ func New(db *sql.DB, opts ...Option) (*Store, error) {
 func (s *Store) statements(fit func(text string) string) *statements {
 	file := func(name string) string { return fit(s.statement(name)) }
 	return &statements{
-		begin: file("begin"), claim: file("claim"), take: file("take"), interim: file("interim"), store: file("store"), extend: file("extend"), mark: file("mark"), step: file("step"),
+		begin: file("begin"), claim: file("claim"), take: file("take"), interim: file("interim"), store: file("store"), storeAll: file("storeall"), extend: file("extend"), mark: file("mark"), step: file("step"),
 		commit: file("commit"), abandon: file("abandon"), resolve: file("resolve"), sweep: file("sweep"), look: file("look"),
 		// A row that is being committed is waited for.
 		announce: fit(s.named("WITH noted AS (UPDATE interlock_record SET waits = true FROM " + bound +

@@ -44,7 +44,7 @@ var layers = []layer{
 	},
 	{
 		"./core/pgstore",
-		[]string{"./core", "./core/driver", "./core/fencing", "./core/idempotency/record", "./core/internal/..."},
+		[]string{"./core", "./core/driver", "./core/fencing", "./core/gather", "./core/idempotency/record", "./core/internal/..."},
 		"a store in PostgreSQL takes any driver of database/sql, and so brings none",
 	},
 	{

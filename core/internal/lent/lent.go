@@ -40,6 +40,16 @@ type Locks struct {
 	Gathered func(lease, gathered any)
 }
 
+// Kept is the error of a section that keeps the lock after its end: package gather takes Err for the
+// outcome, and calls Take with the function that releases the lock. Take does not wait.
+type Kept struct {
+	Err  error
+	Take func(release func())
+}
+
+// Error implements error.
+func (k *Kept) Error() string { return "interlock: the section keeps its lock" }
+
 // Prepare prepares options, which are []core.GatherOption, for a locker, which is a
 // *core.Locker. Package core sets it.
 var Prepare func(locker, options any) (*Locks, error)
