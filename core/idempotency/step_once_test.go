@@ -148,13 +148,23 @@ func TestAMarkThatWasNotConfirmedLeavesNothingUnknown(t *testing.T) {
 			if err == nil || mailed != nil {
 				w.Errorf("the mark of book was lost: %v; and the step after it: %v", err, mailed)
 			}
+			for _, r := range w.store.Records() {
+				if r.Open != "" {
+					w.Errorf("the step %s did not begin, and is open", r.Open)
+				}
+			}
 			return endpoint.Response{Status: 503}, true
 		}), "503 ")
-		for _, r := range w.store.Records() {
-			if r.Open != "" {
-				w.Errorf("the step %s did not begin, and is open", r.Open)
-			}
-		}
+	})
+}
+
+// A step with Once that has its outcome is like any other.
+func TestAStepWithOnceThatIsStoredIsKnown(t *testing.T) {
+	inBubble(t, func(w *world) {
+		p, h := onceTrip()
+		w.dies(w.engine(), p, "mail", h)
+		w.want(serve(w.Context(), w.engine(), post("k"), h), "201 charge-1 book-2 mail-4")
+		w.called(p, "charge book mail mail")
 	})
 }
 

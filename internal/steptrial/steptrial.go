@@ -180,12 +180,9 @@ func (p *process) attempt(ctx context.Context) string {
 		panic(err)
 	}
 	defer func() {
-		gone, cancel := context.WithCancel(ctx)
-		if p.isDead() {
-			cancel() // a dead process waits for nothing
-		}
+		gone, cancel := context.WithTimeout(ctx, 2*p.Lease) // a process that is dead, or dies here, does not end its work
+		defer cancel()
 		_ = e.Close(gone)
-		cancel()
 	}()
 	if len(p.tickets) > 0 {
 		ticket := p.tickets[len(p.tickets)-1]
