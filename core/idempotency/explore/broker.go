@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/interlock-go/interlock/core/idempotency"
 	"github.com/interlock-go/interlock/core/idempotency/once"
 )
 
@@ -103,17 +104,22 @@ func (w *World) attempts(d *delivery, first int) {
 		switch {
 		case err == nil:
 			d.acked = true
-		case once.Permanent(err):
+		case permanent(err):
 			d.aside = true
 		}
 		d.last = err
 		w.mu.Unlock()
-		if err == nil || once.Permanent(err) {
+		if err == nil || permanent(err) {
 			return
 		}
 		time.Sleep(wait)
 		wait = min(2*wait, 10*time.Second)
 	}
+}
+
+// permanent reports whether a consumer puts a message aside: its outcome is unknown, or no later try changes it.
+func permanent(err error) bool {
+	return once.Permanent(err) || errors.Is(err, idempotency.ErrOutcomeUnknown)
 }
 
 // consume has a process carry out a message, once. An error asks for another delivery.

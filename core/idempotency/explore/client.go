@@ -116,7 +116,7 @@ func (w *World) send(x *exchange, first int) {
 		told := time.Duration(0)
 		if err == nil {
 			w.mu.Lock()
-			settled := got.settles()
+			settled := got.settles() && !w.interim(got)
 			if settled || !x.settled {
 				x.last, x.settled = got, settled
 			}
@@ -132,13 +132,17 @@ func (w *World) send(x *exchange, first int) {
 	}
 }
 
+// interim reports whether an answer only says that a job has the request: the client comes again for the answer of the job.
+func (w *World) interim(a Answer) bool {
+	return a.Header.Get(idempotency.InterimHeader) == "true" || w.service.Consumer != nil && a.Status == http.StatusAccepted &&
+		a.Header.Get(idempotency.ReplayedHeader) != "true"
+}
+
 // settles reports whether a client takes an answer for the final one, as httplock.Transport does.
 func (a Answer) settles() bool {
 	switch {
 	case a.Unknown:
 		return true
-	case a.Header.Get(idempotency.InterimHeader) == "true":
-		return false
 	case a.Status == http.StatusConflict:
 		return a.Header.Get("Retry-After") == ""
 	}
@@ -188,7 +192,7 @@ func (w *World) serve(p *Process, x *exchange, rec *httptest.ResponseRecorder, r
 	p.handler.ServeHTTP(rec, r)
 	got := answerOf(rec)
 	v := p.visit(x.name, "answer to "+x.name, answer)
-	if got.success() && r.Context().Err() == nil && got.Header.Get(idempotency.InterimHeader) != "true" {
+	if got.success() && r.Context().Err() == nil && !w.interim(got) {
 		w.mu.Lock()
 		x.successes[fmt.Sprintf("%d %s", got.Status, got.Body)] = true
 		w.mu.Unlock()

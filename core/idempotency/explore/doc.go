@@ -58,7 +58,7 @@
 //   - each request gets a final answer: the status of the run without faults, or an unknown outcome ([Answer.Unknown]),
 //   - all answers of success to one request are equal,
 //   - an answer of success has all its effects and rows ([Tx]); after an unknown outcome they may be missing,
-//   - each message is consumed, or once.Permanent says that it cannot be.
+//   - each message is consumed, or put aside: once.Permanent says so, or its outcome is unknown.
 //
 // [Service.Invariant] adds more.
 //

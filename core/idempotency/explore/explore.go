@@ -22,7 +22,7 @@ type Service struct {
 	// Handler makes the HTTP handler of a process.
 	Handler func(p *Process) http.Handler
 	// Consumer makes the function that carries out messages, which come from [Process.Send] and from Messages. A nil error
-	// acknowledges a message. After another error it is delivered again, unless once.Permanent says that this has no use.
+	// acknowledges a message. After another error it is delivered again, unless once.Permanent says that this has no use, or its outcome is unknown.
 	Consumer func(p *Process) func(ctx context.Context, m Message) error
 
 	// Requests are the requests of clients. Default: one request, POST /.

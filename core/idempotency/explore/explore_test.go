@@ -33,13 +33,15 @@ func post(ctx context.Context, client http.RoundTripper, url, key string) error 
 }
 
 // answers makes a handler that answers 201, and 503 after an error.
-func answers(f func(ctx context.Context) error) http.Handler {
+func answers(f func(ctx context.Context) error) http.Handler { return responds(http.StatusCreated, f) }
+
+func responds(status int, f func(ctx context.Context) error) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if err := f(r.Context()); err != nil {
 			http.Error(w, "not now", http.StatusServiceUnavailable)
 			return
 		}
-		w.WriteHeader(http.StatusCreated)
+		w.WriteHeader(status)
 	})
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/idempotency"
+	"github.com/interlock-go/interlock/core/idempotency/endpoint"
 	"github.com/interlock-go/interlock/core/idempotency/explore"
 	"github.com/interlock-go/interlock/core/idempotency/once"
 	"github.com/interlock-go/interlock/httplock"
@@ -63,6 +64,8 @@ var operations = map[string]explore.Service{
 		return err
 	}),
 
+	"a request that is handed over with its lock": handedOver(),
+
 	"two locks at once": locked(func(ctx context.Context, p *explore.Process, m explore.Message, locker *core.Locker) error {
 		lease, err := locker.LockAll(ctx, []string{"account/1", "account/2"})
 		if err != nil {
@@ -90,6 +93,61 @@ var operations = map[string]explore.Service{
 			}, core.Permits(1))
 		}, core.Shared())
 	}),
+}
+
+// handedOver is a service that hands its request and its lock to a job, which charges. The record of the message
+// keeps a redelivered message from its work.
+func handedOver() explore.Service {
+	return explore.Service{
+		Handler: func(p *explore.Process) http.Handler {
+			engine := p.Engine(idempotency.Under(core.Serialize(p.Locker(), "account/42")))
+			return httplock.Idempotent(engine)(responds(http.StatusAccepted, func(ctx context.Context) error {
+				claim, err := idempotency.HandOver(ctx, 3*time.Minute)
+				if err != nil {
+					return err
+				}
+				lock, err := core.HandOver(ctx, 3*time.Minute)
+				if err != nil {
+					return err
+				}
+				m := explore.Message{Metadata: map[string]string{}}
+				text, _ := claim.MarshalText()
+				m.Body = string(text)
+				if m.ID, err = (once.Along{Lock: lock, Claim: claim}).Put(ctx, "charges", text, m.Metadata); err != nil {
+					return err
+				}
+				return p.Send(ctx, m)
+			}))
+		},
+		Consumer: func(p *explore.Process) func(context.Context, explore.Message) error {
+			locker, engine := p.Locker(), p.Engine()
+			rule := core.Serialize(locker, "account/42")
+			messages := engine.With(idempotency.Under(rule), idempotency.Service("messages"))
+			return func(ctx context.Context, m explore.Message) error {
+				ctx, err := once.Received(ctx, m.Metadata)
+				if err != nil {
+					return err
+				}
+				var claim idempotency.Ticket
+				if err := claim.UnmarshalText([]byte(m.Body)); err != nil {
+					return err
+				}
+				_, err = once.Do(ctx, messages, once.KeyOf(m.ID, m.Metadata), m.Body, func(ctx context.Context, _ string) (int, error) {
+					err := engine.TakeOver(ctx, claim, func(ctx context.Context) (endpoint.Response, error) {
+						if err := idempotency.MarkEffect(ctx); err != nil {
+							return endpoint.Response{}, err
+						}
+						return endpoint.Response{Status: http.StatusCreated}, post(ctx, p, "http://bank/charge", "")
+					})
+					if errors.Is(err, idempotency.ErrTicketFinished) || errors.Is(err, idempotency.ErrTicketRanOut) {
+						err = nil
+					}
+					return 1, err
+				}, once.Metadata(m.Metadata))
+				return err
+			}
+		},
+	}
 }
 
 // add adds one to a row.
