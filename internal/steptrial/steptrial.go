@@ -128,8 +128,13 @@ func (o *order) run(ctx context.Context) {
 			time.Sleep(o.Lease / 4)
 		}
 	}
-	last := &process{order: o}
-	if again := last.attempt(ctx); again != answer {
+	again := ""
+	for n := 0; again == "" && n < 200; n++ { // a server under load may have the answer a little later
+		if again = (&process{order: o}).attempt(ctx); again == "" {
+			time.Sleep(o.Lease / 4)
+		}
+	}
+	if again != answer {
 		o.wrong("the answer is %q, and later %q", answer, again)
 	}
 	o.mu.Lock()
