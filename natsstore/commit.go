@@ -92,7 +92,7 @@ func (s *server) publish(ctx context.Context, messages []*nats.Msg) (sequence ui
 	var said error
 	err = s.replies.ask(ctx, func(reply string) error {
 		last := messages[len(messages)-1]
-		messages[0].Reply, last.Reply = reply, reply
+		messages[0].Reply, last.Reply = reply+toFirst, reply
 		for i, m := range messages {
 			if len(messages) > 1 {
 				m.Header.Set("Nats-Batch-Id", id)
@@ -111,6 +111,9 @@ func (s *server) publish(ctx context.Context, messages []*nats.Msg) (sequence ui
 		return nil
 	}, func(m *nats.Msg) bool {
 		sequence, said = acked(m)
+		if said != nil && strings.HasSuffix(m.Subject, toFirst) && !errors.Is(said, casstore.ErrRefused) {
+			said = fmt.Errorf("%w: %w", errBusy, said) // without its beginning a batch is not executed
+		}
 		return sequence > 0 || said != nil
 	})
 	if err != nil && errors.Is(err, context.Cause(ctx)) {

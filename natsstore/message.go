@@ -131,6 +131,7 @@ func (s *server) compose(batch []*request) (messages []*nats.Msg, ops []written)
 			m := add(s.subject(op.Name), op.Name, op.Value)
 			if sequence, ok := expected[op.Name]; ok {
 				m.Header.Set(headerLast, sequence)
+				m.Header.Set(headerOther, m.Subject) // NATS 2.12.0 needs it in a batch
 				delete(expected, op.Name)
 			} else {
 				free = append(free, m)

@@ -3,10 +3,14 @@ package natsstore
 import (
 	"context"
 	"strconv"
+	"strings"
 	"sync"
 
 	"github.com/nats-io/nats.go"
 )
+
+// toFirst is the end of the subject of the answer to the first message of several.
+const toFirst = "-first"
 
 // replies has the answers to requests of a process come by one subscription.
 type replies struct {
@@ -69,8 +73,9 @@ func (s *replies) wait(on func(*nats.Msg) bool) (subject string, err error) {
 func (s *replies) came(m *nats.Msg) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if on := s.waited[m.Subject]; on != nil && on(m) {
-		delete(s.waited, m.Subject)
+	subject := strings.TrimSuffix(m.Subject, toFirst)
+	if on := s.waited[subject]; on != nil && on(m) {
+		delete(s.waited, subject)
 	}
 }
 

@@ -2,6 +2,7 @@ package natsstore
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -12,8 +13,13 @@ import (
 	"github.com/interlock-go/interlock/core/casstore"
 )
 
-// beat is how often NATS says that a watch is alive.
-const beat = 2 * time.Second
+const (
+	// beat is how often NATS says that a watch is alive. After two without a sign it is asked again, since a new
+	// consumer can miss a request.
+	beat = time.Second
+	// mostSilent is how often it is asked again before the watch counts as dead.
+	mostSilent = 3
+)
 
 // Watch implements [casstore.Server]. It reads, and then has a consumer that begins after that. The consumer
 // is on one member, and its messages are not repeated: the watch fails with that member, and with the connection.
@@ -47,7 +53,7 @@ func (s *server) Watch(ctx context.Context, prefix string, report func([]casstor
 	filter := s.filter(prefix)
 	consumer, err := s.js.CreateConsumer(begin, s.stream, jetstream.ConsumerConfig{
 		DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: upTo + 1, AckPolicy: jetstream.AckNonePolicy,
-		FilterSubjects: []string{filter, s.grave(filter)}, InactiveThreshold: 5 * beat, MemoryStorage: true, Replicas: 1,
+		FilterSubjects: []string{filter, s.grave(filter)}, InactiveThreshold: 10 * beat, MemoryStorage: true, Replicas: 1,
 	})
 	if err != nil {
 		return err
@@ -81,14 +87,18 @@ type watching struct {
 
 // run reports changes.
 func (w *watching) run(ctx context.Context, messages jetstream.MessagesContext) error {
-	next, current := uint64(1), time.Now()
+	next, current, silent := uint64(1), time.Now(), 0
 	for {
 		m, err := messages.Next(jetstream.NextContext(ctx))
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
+		} else if errors.Is(err, jetstream.ErrNoHeartbeat) && silent < mostSilent {
+			silent++
+			continue
 		} else if err != nil {
 			return err
 		}
+		silent = 0
 		at, err := m.Metadata()
 		if err != nil {
 			return err
