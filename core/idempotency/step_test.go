@@ -119,7 +119,7 @@ func TestAHandlerThatFailedGoesOnAfterItsLastStep(t *testing.T) {
 		broken := errors.New("no rooms today")
 		p.at["book"] = func(context.Context) (string, error) { return "", broken }
 		w.want(serve(w.Context(), e, post("k"), h), "500 failed")
-		if p.failed != broken {
+		if p.failed != broken { //nolint:errorlint // it is the same error
 			w.Errorf("Step returned %v; want the error of its function, as it is", p.failed)
 		}
 		other := post("k")
@@ -194,7 +194,7 @@ func TestStepsOfWrongFormAreRefused(t *testing.T) {
 				}
 			}
 			for _, name := range []string{"", "a b", "größe", "a\n", strings.Repeat("a", 65)} {
-				refused(name, "1 to 64 letters")
+				refused(name, "1 to 64 characters")
 			}
 			refused("charge", "StepCodec", idempotency.StepCodec(nil, json.Unmarshal))
 			n, err := idempotency.Step(ctx, strings.Repeat("a", 64), func(ctx context.Context) (int, error) {
@@ -210,7 +210,7 @@ func TestStepsOfWrongFormAreRefused(t *testing.T) {
 				w.Errorf("a step with the longest name: %v, %v", n, err)
 			}
 			refused(strings.Repeat("a", 64), "has carried out a step with this name")
-			late = ctx
+			late = ctx //nolint:fatcontext // for a step after the handler
 			return endpoint.Response{Status: 201}, true
 		})
 		if _, err := idempotency.Step(late, "late", one); !errors.Is(err, core.ErrLost) && !errors.Is(err, core.ErrReleased) {

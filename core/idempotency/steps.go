@@ -64,7 +64,7 @@ func stepOf(ctx context.Context, a *attempt) *stepRun {
 }
 
 var (
-	errStepName     = fmt.Errorf("%w: the name of a step has 1 to %d letters, digits and the characters . _ - / :", core.ErrConfig, maxStepName)
+	errStepName     = fmt.Errorf("%w: the name of a step has 1 to %d characters; letters, digits and . _ - / : are accepted", core.ErrConfig, maxStepName)
 	errStepInside   = fmt.Errorf("%w: %w", core.ErrConfig, errors.New("it begins inside of another step"))
 	errStepTwice    = fmt.Errorf("%w: %w", core.ErrConfig, errors.New("this attempt has carried out a step with this name: each step has its own name"))
 	errStepAtOnce   = fmt.Errorf("%w: %w", core.ErrConfig, errors.New("a step with this name is under way in this attempt: each step has its own name"))

@@ -35,7 +35,6 @@ type World struct {
 	over        chan struct{} // closed at the end, when everything has been judged
 	kick        chan struct{} // wakes the scheduler
 	steps       atomic.Int64  // of all goroutines
-	work        sync.WaitGroup
 
 	mu        sync.Mutex
 	ended     bool
@@ -88,7 +87,7 @@ type event struct {
 func (w *World) schedule() {
 	for range w.kick {
 		for {
-			time.Sleep(1) // until every other goroutine waits
+			time.Sleep(time.Nanosecond) // until every other goroutine waits
 			w.mu.Lock()
 			if len(w.queue) == 0 {
 				w.mu.Unlock()
