@@ -33,9 +33,13 @@ func TestTheVersionIsTheSameInAllPlaces(t *testing.T) {
 // version that two screens do not hold tells its reader nothing.
 func TestTheChangelogHasNoLineTwiceAndTwoScreensForAVersion(t *testing.T) {
 	atRoot(t)
-	const most = 100
+	const most, mostWords = 100, 400
+	text := read(t, "CHANGELOG.md")
+	if words := len(strings.Fields(text)); words > mostWords {
+		t.Errorf("CHANGELOG.md has %d words, at most %d are allowed until there is a second version: the documents describe the details", words, mostWords)
+	}
 	section, lines, seen := "", 0, map[string]bool{}
-	for line := range strings.Lines(read(t, "CHANGELOG.md")) {
+	for line := range strings.Lines(text) {
 		if strings.HasPrefix(line, "## ") {
 			section, lines = strings.TrimSpace(line), 0
 		}
