@@ -50,7 +50,7 @@ func TestAllWhoWaitForAKeyShareTheNextSection(t *testing.T) {
 }
 
 func TestKeysDoNotWaitForEachOther(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
+	inBubble(t, func(_ *testing.T, w *world) {
 		hot := w.do("hot", "a")
 		w.do("hot", "b")
 		cold := w.do("cold", "c")
@@ -88,7 +88,7 @@ func TestACallerThatLeavesBeforeItsItemIsTakenTakesItOut(t *testing.T) {
 
 // The place among the processes that wait is the process's, as long as callers wait.
 func TestAProcessKeepsItsPlaceWhenItsLeaderLeaves(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
+	inBubble(t, func(_ *testing.T, w *world) {
 		other := newWorld(w.t, w.store)
 		free := w.heldElsewhere("k")
 		leader, second := w.do("k", "a"), w.do("k", "b")
@@ -107,7 +107,7 @@ func TestAProcessKeepsItsPlaceWhenItsLeaderLeaves(t *testing.T) {
 }
 
 func TestACallerThatLeavesLaterGetsItsErrorAndTheItemIsCarriedOut(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
+	inBubble(t, func(_ *testing.T, w *world) {
 		first := w.do("k", "a")
 		leader, member := w.do("k", "b"), w.do("k", "c")
 		w.ends <- end{}
@@ -123,7 +123,7 @@ func TestACallerThatLeavesLaterGetsItsErrorAndTheItemIsCarriedOut(t *testing.T) 
 }
 
 func TestTheWaitOfAnItemEndsAlone(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
+	inBubble(t, func(_ *testing.T, w *world) {
 		free := w.heldElsewhere("k")
 		a := w.do("k", "a")
 		time.Sleep(time.Second)
@@ -196,7 +196,7 @@ func TestALostLeaseFailsTheItemsAsUnknown(t *testing.T) {
 		"MaxHold": {[]gather.Option{core.MaxHold(time.Second)}, func(*world) { time.Sleep(2 * time.Second) }, core.ErrMaxHold},
 	} {
 		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, w *world) {
+			inBubble(t, func(_ *testing.T, w *world) {
 				w.do("k", "a")
 				leader, member := w.do("k", "b"), w.do("k", "c")
 				w.ends <- end{}

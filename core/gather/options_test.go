@@ -20,7 +20,7 @@ func TestABatchIsBounded(t *testing.T) {
 		"MostBytes": {gather.MostBytes(3, func(s string) int { return len(s) }), []string{"k: [a]", "k: [bbbb]", "k: [c d e]", "k: [f]"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, w *world) {
+			inBubble(t, func(_ *testing.T, w *world) {
 				for _, item := range []string{"a", "bbbb", "c", "d", "e", "f"} {
 					w.do("k", item)
 				}
@@ -88,7 +88,7 @@ func TestOnlyTheLatestItemIsCarriedOut(t *testing.T) {
 		"LatestShared with a failure": {[]gather.Option{gather.LatestShared()}, true, end{err: broken}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, w *world) {
+			inBubble(t, func(_ *testing.T, w *world) {
 				free := w.heldElsewhere("k")
 				a, b, gone := w.do("k", "a"), w.do("k", "b"), w.do("k", "gone")
 				gone.leave(errLeft)
@@ -127,7 +127,7 @@ func TestOnlyTheLatestItemIsCarriedOut(t *testing.T) {
 }
 
 func TestMaxWaitersBoundsTheItemsOfAKey(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
+	inBubble(t, func(_ *testing.T, w *world) {
 		w.do("k", "a")
 		w.do("k", "b")
 		w.do("k", "c")
@@ -140,7 +140,7 @@ func TestMaxWaitersBoundsTheItemsOfAKey(t *testing.T) {
 }
 
 func TestWithoutWaitingOnlyAFreeLockIsTaken(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
+	inBubble(t, func(_ *testing.T, w *world) {
 		a := w.do("k", "a")
 		w.do("k", "b").want("", core.ErrHeld)
 		w.ends <- end{}

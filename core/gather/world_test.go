@@ -95,7 +95,6 @@ func (w *world) wantRan(want ...string) {
 	w.t.Helper()
 	if got := w.ran(); got != fmt.Sprint(want) {
 		w.t.Errorf("the batches %s; want %s", got, want)
-
 	}
 }
 

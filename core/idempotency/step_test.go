@@ -88,7 +88,7 @@ func (w *world) dies(e *idempotency.Engine, p *trip, in string, h handler) {
 	w.Cleanup(func() { end(); gone.Wait() })
 	synctest.Wait()
 	w.store.LapseClaims()
-	w.store.Intercept(func(r memstore.Request) memstore.Fault { return memstore.Fault{} })
+	w.store.Intercept(func(_ memstore.Request) memstore.Fault { return memstore.Fault{} })
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.at[in] = before

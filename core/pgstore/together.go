@@ -375,7 +375,7 @@ func (t *together) storeAll(ctx context.Context, asks []*member) (waits []bool, 
 }
 
 // Commit implements [record.Unit].
-func (m *member) Commit(ctx context.Context, ask record.CommitRequest) (record.CommitReply, error) {
+func (m *member) Commit(_ context.Context, ask record.CommitRequest) (record.CommitReply, error) {
 	t := m.t
 	m.mu.Lock()
 	left := m.left

@@ -288,6 +288,7 @@ func (p *process) step(ctx context.Context, name string, f func(context.Context)
 func (p *process) charge(ctx context.Context) (string, error) {
 	return "charged", p.effect(ctx, "charge")
 }
+
 func (p *process) mail(ctx context.Context) (string, error) { return "mailed", p.effect(ctx, "mail") }
 
 // effect is an effect of a service that deduplicates.

@@ -9,8 +9,9 @@ import (
 
 	// The packages in testdata import them.
 	_ "github.com/gin-gonic/gin"
-	_ "github.com/interlock-go/interlock/core"
 	_ "github.com/redis/go-redis/v9"
+
+	_ "github.com/interlock-go/interlock/core"
 )
 
 // Each package in testdata has seeded faults, with the wanted report in the same line, and good code

@@ -292,7 +292,7 @@ func protects(n name) bool {
 }
 
 // assignedAfter reports whether a variable gets another value after a statement.
-func (c *checker) assignedAfter(v types.Object, after ast.Node, body ast.Node) bool {
+func (c *checker) assignedAfter(v types.Object, after, body ast.Node) bool {
 	found := false
 	ast.Inspect(body, func(n ast.Node) bool {
 		if a, ok := n.(*ast.AssignStmt); ok && before(after, a) {

@@ -46,7 +46,7 @@ var operations = map[string]explore.Service{
 		return post(ctx, p, "http://bank/charge", "")
 	}, idempotency.WaitReplay(5*time.Second)),
 
-	"a message that is consumed once": consumer(func(ctx context.Context, p *explore.Process, engine *idempotency.Engine, m explore.Message) error {
+	"a message that is consumed once": consumer(func(ctx context.Context, _ *explore.Process, engine *idempotency.Engine, m explore.Message) error {
 		_, err := once.Do(ctx, engine, m.ID, m.Body, func(ctx context.Context, _ string) (int, error) {
 			if err := idempotency.MarkEffect(ctx); err != nil {
 				return 0, err
@@ -56,7 +56,7 @@ var operations = map[string]explore.Service{
 		return err
 	}),
 
-	"a message with an effect that deduplicates": consumer(func(ctx context.Context, p *explore.Process, engine *idempotency.Engine, m explore.Message) error {
+	"a message with an effect that deduplicates": consumer(func(ctx context.Context, _ *explore.Process, engine *idempotency.Engine, m explore.Message) error {
 		_, err := once.Do(ctx, engine, m.ID, m.Body, func(ctx context.Context, _ string) (int, error) {
 			explore.Point(ctx, "the mail is written")
 			return 1, explore.Effect(ctx, "mail", idempotency.DownstreamKey(ctx))

@@ -31,7 +31,7 @@ var mailer = Service{
 	Messages: []Message{{ID: "m1"}, {ID: "m2"}},
 	Consumer: func(p *Process) func(context.Context, Message) error {
 		locker := p.Locker()
-		return func(ctx context.Context, m Message) error {
+		return func(ctx context.Context, _ Message) error {
 			return locker.Do(ctx, "mail", func(ctx context.Context) error { return Effect(ctx, "mail", "") })
 		}
 	},

@@ -58,7 +58,7 @@ func TestAnOrderOfStepsSurvivesCrashes(t *testing.T) {
 
 // The control: without steps the hotel books twice.
 func TestAnOrderWithoutStepsBooksTwice(t *testing.T) {
-	r := explore.Find(t, order(func(ctx context.Context, name string, f func(context.Context) (string, error), _ ...idempotency.StepOption) (string, error) {
+	r := explore.Find(t, order(func(ctx context.Context, _ string, f func(context.Context) (string, error), _ ...idempotency.StepOption) (string, error) {
 		return f(ctx)
 	}))
 	if r.Failure == nil || !strings.Contains(fmt.Sprint(r.Failure.Faults, r.Failure.Broken), "POST /book of hotel") {
