@@ -120,9 +120,17 @@ func (w *world) life(s *redisstore.Store, rdb redis.Cmdable, name string) []step
 		}
 	}
 	mark := func(id, token string) func() error { return note(id, token, false) }
+	stepped := func(id, token, log, open string) func() error {
+		return func() error {
+			return s.Step(ctx, record.StepRequest{
+				ID: id, Token: token, Lease: w.Holds(), Retention: time.Hour, Log: []byte(log), Last: log, Open: open, Deadline: w.deadline(),
+			})
+		}
+	}
 	lapse := func(id string) func() error {
 		return func() error { return rdb.HSet(ctx, w.record(id), "u", 1, "e", 1).Err() }
 	}
+	orders := "orders-" + name
 	paid, failed, lost, given := "paid-"+name, "failed-"+name, "lost-"+name, "given-"+name
 	return []step{
 		{part: "locks", name: "acquire", grows: true, do: acquire(lock, "a:1", driver.Exclusive, true)},
@@ -179,6 +187,20 @@ func (w *world) life(s *redisstore.Store, rdb redis.Cmdable, name string) []step
 		{part: "records", name: "hand over again", grows: true, do: note(given, "e", true)},
 		{part: "records", name: "take the ticket back", do: abandon(given, "e")},
 		{part: "records", name: "forget", once: true, do: func() error { return s.Forget(ctx, lost) }},
+
+		{part: "steps", name: "claim a request with steps", grows: true, do: claim(orders, "a", record.StateGranted, 1)},
+		{part: "steps", name: "open a step", grows: true, do: stepped(orders, "a", "charge", "book")},
+		{part: "steps", name: "end a step", grows: true, do: stepped(orders, "a", "charge book", "")},
+		{part: "steps", name: "give up a claim with steps", do: abandon(orders, "a")},
+		{part: "steps", name: "claim the rest of the steps", grows: true, do: claim(orders, "b", record.StateGranted, 1)},
+		{part: "steps", name: "open the last step", grows: true, do: stepped(orders, "b", "charge book mail", "send")},
+		{part: "steps", name: "resolve a step", grows: true, first: lapse(orders), do: func() error {
+			return s.Resolve(ctx, record.ResolveRequest{
+				ID: orders, Token: "r", Step: "send", Log: []byte(" send"), Retention: time.Hour, Tombstone: time.Hour, Deadline: w.deadline(),
+			})
+		}},
+		{part: "steps", name: "claim after the resolution", grows: true, do: claim(orders, "c", record.StateGranted, 2)},
+		{part: "steps", name: "answer in place of the steps", grows: true, do: commit(orders, "c", 2)},
 
 		{part: "lockers", name: "announce", grows: true, once: true, do: func() error {
 			return s.Announce(ctx, driver.Announcement{ID: strings.Repeat("a", 32), Host: "h", PID: 1, Started: time.Now(), TTL: time.Hour})

@@ -116,6 +116,7 @@ func TestTheDocumentedRightsAreEnough(t *testing.T) {
 		"lockers":              {"lockers", func(*redis.Options) {}, nil},
 		"places":               {"places", func(*redis.Options) {}, []string{"shared locks"}},
 		"records":              {"records", func(*redis.Options) {}, []string{"core/idempotency"}},
+		"steps":                {"steps", func(*redis.Options) {}, []string{"core/idempotency", "their steps"}},
 		"another database":     {"locks", func(o *redis.Options) { o.DB = 1 }, []string{"a database"}},
 		"a client with a name": {"locks", func(o *redis.Options) { o.ClientName = "debits" }, []string{"ClientName"}},
 	} {

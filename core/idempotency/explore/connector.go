@@ -36,7 +36,7 @@ func (c *connector) Connect(ctx context.Context) (driver.Conn, error) {
 	stop := make(chan struct{})
 	own.close = sync.OnceValue(func() error {
 		close(stop)
-		return inner.Close()
+		return own.alone(inner.Close)
 	})
 	go func() {
 		select {
@@ -53,8 +53,16 @@ type conn struct {
 	driver.Conn
 	process *Process
 	close   func() error
+	mu      sync.Mutex  // of the calls: a death closes the connection from another goroutine
 	cause   string      // of the open transaction
 	broken  atomic.Bool // an answer was lost
+}
+
+// alone makes a call of the driver, which does not expect two at a time.
+func (c *conn) alone(call func() error) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return call()
 }
 
 // Close implements [driver.Conn].
@@ -65,6 +73,8 @@ func (c *conn) BeginTx(ctx context.Context, opts driver.TxOptions) (driver.Tx, e
 	c.cause = causeOf(ctx)
 	var tx driver.Tx
 	err := c.process.call(c.cause, "BEGIN", func() (err error) {
+		c.mu.Lock()
+		defer c.mu.Unlock()
 		if begin, ok := c.Conn.(driver.ConnBeginTx); ok {
 			tx, err = begin.BeginTx(ctx, opts)
 		} else {
@@ -86,8 +96,11 @@ type conntx struct {
 
 // Commit implements [driver.Tx].
 func (t *conntx) Commit() error {
-	return t.conn.failed(t.conn.process.call(t.conn.cause, "COMMIT", t.Tx.Commit))
+	return t.conn.failed(t.conn.process.call(t.conn.cause, "COMMIT", func() error { return t.conn.alone(t.Tx.Commit) }))
 }
+
+// Rollback implements [driver.Tx].
+func (t *conntx) Rollback() error { return t.conn.alone(t.Tx.Rollback) }
 
 // ExecContext implements [driver.ExecerContext].
 func (c *conn) ExecContext(ctx context.Context, query string, args []driver.NamedValue) (result driver.Result, err error) {
@@ -96,8 +109,10 @@ func (c *conn) ExecContext(ctx context.Context, query string, args []driver.Name
 		return nil, driver.ErrSkip
 	}
 	failed := c.process.call(causeOf(ctx), verb(query), func() error {
-		result, err = exec.ExecContext(ctx, query, args)
-		return err
+		return c.alone(func() error {
+			result, err = exec.ExecContext(ctx, query, args)
+			return err
+		})
 	})
 	return result, c.failed(failed)
 }
@@ -109,8 +124,10 @@ func (c *conn) QueryContext(ctx context.Context, query string, args []driver.Nam
 		return nil, driver.ErrSkip
 	}
 	failed := c.process.call(causeOf(ctx), verb(query), func() error {
-		rows, err = ask.QueryContext(ctx, query, args)
-		return err
+		return c.alone(func() error {
+			rows, err = ask.QueryContext(ctx, query, args)
+			return err
+		})
 	})
 	return rows, c.failed(failed)
 }
@@ -132,7 +149,7 @@ func (c *conn) IsValid() bool {
 // ResetSession implements [driver.SessionResetter].
 func (c *conn) ResetSession(ctx context.Context) error {
 	if inner, ok := c.Conn.(driver.SessionResetter); ok {
-		return inner.ResetSession(ctx)
+		return c.alone(func() error { return inner.ResetSession(ctx) })
 	}
 	return nil
 }

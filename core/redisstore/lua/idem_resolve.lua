@@ -42,8 +42,10 @@ if ARGV[2] == '' then
 	redis.call('HSET', KEYS[1], 't', '-', 'u', string.format('%.0f', t[1] * 1000 + math.floor(t[2] / 1000)))
 	return 'resolved'
 end
-redis.call('HDEL', KEYS[1], 'l', 'n', 'o')
-redis.call('HSET', KEYS[1], 't', ARGV[1], 's', 'd', 'r', ARGV[2])
+redis.call('HSET', KEYS[1], 't', ARGV[1], 's', 'd', 'r', ARGV[2]) -- first: it is refused when memory is full
+if r[6] then
+	redis.call('HDEL', KEYS[1], 'l', 'n', 'o')
+end
 redis.call('PEXPIRE', KEYS[1], ARGV[3], 'GT')
 if KEYS[2] then
 	redis.pcall('SET', KEYS[2], '', 'PX', ARGV[5], 'NX')
