@@ -177,6 +177,9 @@ func (g *Group[Req, Res]) left(ctx context.Context, it *item[Req, Res]) error {
 // lead asks for the lock, and runs the section of a batch.
 func (g *Group[Req, Res]) lead(ctx context.Context, it *item[Req, Res]) error {
 	asks, stop := g.asks(ctx, it)
+	if asks == nil {
+		return nil
+	}
 	wait := time.Duration(-1)
 	if !it.deadline.IsZero() {
 		wait = max(time.Until(it.deadline), 0)
@@ -190,7 +193,7 @@ func (g *Group[Req, Res]) lead(ctx context.Context, it *item[Req, Res]) error {
 	}
 	lease, _ := held.(*core.Lease)
 	b := g.take(it)
-	if len(b.items) == 0 { // another caller has taken them
+	if len(b.items) == 0 { // another caller has taken them, or is to take them
 		_ = lease.Release(ctx)
 		g.batches.Put(b)
 		return nil
@@ -210,8 +213,9 @@ func (g *Group[Req, Res]) refused(ctx context.Context, it *item[Req, Res], err e
 		return nil // it was taken, or a newer item came
 	}
 	l := g.lines[it.key]
+	it.alone = false
 	var others []*item[Req, Res]
-	if ofAll {
+	if ofAll && !l.first.alone { // else that caller gets an answer as well
 		others = g.clear(l, it)
 	} else {
 		g.remove(l, it)

@@ -33,7 +33,8 @@ type item[Req, Res any] struct {
 	prev, next *item[Req, Res]
 	state      state
 	asks       bool                    // its caller asks for the lock, or lingers
-	leave      context.CancelCauseFunc // ends that; nil: it ends with the caller alone
+	leave      context.CancelCauseFunc // ends that, when another caller takes the item
+	alone      bool                    // its caller asks, and nothing but its own context ends that: no other caller may take it
 }
 
 type signal int8
@@ -201,12 +202,16 @@ func (g *Group[Req, Res]) next(it *item[Req, Res]) (do what, until time.Time) {
 	return rest, it.deadline
 }
 
-// asks returns the context under which the caller of an item asks for the lock. If other callers may
-// take the item meanwhile, the function stop ends it, else stop is nil.
+// asks returns the context under which the caller of an item asks for the lock; nil if another caller
+// has taken the item. The function stop ends it. It is nil for an item that is alone in its line: a
+// batch of one then costs what a lock costs.
 func (g *Group[Req, Res]) asks(ctx context.Context, it *item[Req, Res]) (asks context.Context, stop context.CancelCauseFunc) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if it.state != waiting || g.lines[it.key].first == it && !g.options.latest {
+	if it.state != waiting {
+		return nil, nil
+	}
+	if it.alone = g.lines[it.key].n == 1 && !g.options.latest; it.alone {
 		return ctx, nil
 	}
 	asks, it.leave = context.WithCancelCause(ctx)

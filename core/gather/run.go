@@ -22,7 +22,8 @@ type batch[Req, Res any] struct {
 // maxSpareBatch is the length of the longest batch with slices that are used again.
 const maxSpareBatch = 4096
 
-// take takes the items of the next batch of a key.
+// take takes the items of the next batch of a key. It takes none if the first caller asks alone: that
+// caller was overtaken, and would wait for the lock of the batch that has its item.
 func (g *Group[Req, Res]) take(self *item[Req, Res]) *batch[Req, Res] {
 	b, ok := g.batches.Get().(*batch[Req, Res])
 	if !ok {
@@ -30,9 +31,13 @@ func (g *Group[Req, Res]) take(self *item[Req, Res]) *batch[Req, Res] {
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	self.leave = nil
+	self.leave, self.alone = nil, false
 	l := g.lines[self.key]
 	if l == nil {
+		return b
+	}
+	if l.first.alone {
+		self.asks = false // until it is appointed again
 		return b
 	}
 	bytes := 0
