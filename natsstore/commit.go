@@ -80,7 +80,11 @@ func fail(batch []*request, err error) {
 // publish sends the messages of a transaction. It returns the sequence of the last one.
 func (s *server) publish(ctx context.Context, messages []*nats.Msg) (sequence uint64, err error) {
 	if now := s.nc.Status(); now != nats.CONNECTED {
-		return 0, notSent(fmt.Errorf("no connection to NATS (%v), last: %w", now, s.nc.LastError()))
+		err = fmt.Errorf("no connection to NATS (%v)", now)
+		if last := s.nc.LastError(); last != nil { // while the client connects again it has none
+			err = fmt.Errorf("no connection to NATS (%v), last: %w", now, last)
+		}
+		return 0, notSent(err)
 	}
 	select {
 	case s.flights <- struct{}{}:

@@ -82,7 +82,12 @@ func AskAfterEnded(t *testing.T, open func(t *testing.T, line *Line) core.Store,
 		lines = append(lines, line)
 		l := LockerOn(t, open(t, line))
 		for i := range keys {
-			go func() { _, _ = l.Lock(ctx, key(i), core.Wait(time.Hour)) }()
+			go func() {
+				for again := true; again; { // the machine may be slow
+					_, err := l.Lock(ctx, key(i), core.Wait(time.Hour))
+					again = errors.Is(err, core.ErrUnavailable) && ctx.Err() == nil
+				}
+			}()
 		}
 	}
 	t.Cleanup(func() { // before the lockers are closed
