@@ -62,10 +62,17 @@ func Gather[Req, Res any](s *Store, locker *core.Locker, section BatchSection[Re
 // The error is one of gather.Group.Do, or the section's. It matches [record.ErrNoAttempt] if ctx does not
 // belong to an idempotent endpoint, [core.ErrConfig] if the request has a transaction already or keeps
 // its record elsewhere, [core.ErrLost] if its claim is lost, and [record.ErrRolledBack] if the database
-// did not commit. In these cases the item was not carried out.
+// did not commit. In these cases the item was not carried out. A request may bring one item: its transaction keeps
+// the lock until the request is answered.
 func (b *Batches[Req, Res]) Do(ctx context.Context, key string, req Req) (Res, error) {
+	var res Res
+	leave, err := b.store.join(ctx)
+	if err != nil {
+		return res, err
+	}
+	defer leave()
 	m := &member{}
-	res, err := b.group.Do(ctx, key, call[Req]{ctx, req, m})
+	res, err = b.group.Do(ctx, key, call[Req]{ctx, req, m})
 	if err != nil {
 		m.leave()
 		return res, err

@@ -6,6 +6,7 @@ import (
 	"embed"
 	"fmt"
 	"strings"
+	"sync"
 	"sync/atomic"
 
 	"github.com/interlock-go/interlock/core/driver"
@@ -27,6 +28,7 @@ type Store struct {
 	notices notices
 	ears    *ears
 	locks   locks
+	joining sync.Map // the tokens of claims with an item that waits for its batch
 
 	work *host.Work
 

@@ -60,10 +60,38 @@ var (
 	errOther = errors.New("another request of the batch was not committed")
 	errSlow  = errors.New("a handler of the batch did not answer in time")
 	errGoes  = errors.New("the caller has left the batch")
+	errNone  = errors.New("the request has no transaction yet")
+
+	errHas       = fmt.Errorf("%w: pgstore.Batches: the request has a transaction already", core.ErrConfig)
+	errElsewhere = fmt.Errorf("%w: pgstore.Batches: the records of the endpoint are not in its store", core.ErrConfig)
 )
 
 func newTogether(s *Store) *together {
 	return &together{store: s, token: ident.New(), lease: aloneLease, done: make(chan struct{})}
+}
+
+// join returns why the request of a context cannot join a batch. A request with a transaction must not wait for
+// the lock: its own batch may keep it until the request is answered. The function leave is called when
+// the request does not wait any more.
+func (s *Store) join(ctx context.Context) (leave func(), err error) {
+	leave = func() {}
+	_, err = record.Enlist(ctx, func(_ context.Context, claim record.Claim) (record.Unit, error) {
+		if unwrap(claim.Store) != s {
+			return nil, errElsewhere
+		}
+		if _, joins := s.joining.LoadOrStore(claim.Token, nil); joins {
+			return nil, errHas
+		}
+		leave = func() { s.joining.Delete(claim.Token) }
+		return nil, errNone
+	})
+	switch {
+	case err == nil:
+		return leave, errHas
+	case errors.Is(err, errNone), errors.Is(err, record.ErrNoRecord):
+		return leave, nil
+	}
+	return leave, err
 }
 
 // enlist makes the attempt of a context a member. From here on the engine ends the attempt by the
@@ -71,7 +99,7 @@ func newTogether(s *Store) *together {
 func (t *together) enlist(ctx context.Context, m *member) error {
 	unit, err := record.Enlist(ctx, func(_ context.Context, claim record.Claim) (record.Unit, error) {
 		if unwrap(claim.Store) != t.store {
-			return nil, fmt.Errorf("%w: pgstore.Batches: the records of the endpoint are not in its store", core.ErrConfig)
+			return nil, errElsewhere
 		}
 		m.mu.Lock()
 		defer m.mu.Unlock()
@@ -91,7 +119,7 @@ func (t *together) enlist(ctx context.Context, m *member) error {
 	case err != nil:
 		return err
 	case unit != record.Unit(m):
-		return fmt.Errorf("%w: pgstore.Batches: the request has a transaction already", core.ErrConfig)
+		return errHas
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()

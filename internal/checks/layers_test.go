@@ -254,7 +254,7 @@ var layers = []layer{
 	{
 		"./internal/idemcases",
 		[]string{
-			"./core", "./core/adapter/adaptertest", "./core/idempotency", "./core/idempotency/endpoint", "./core/idempotency/record", "./core/reason",
+			"./core", "./core/adapter/adaptertest", "./core/gather", "./core/idempotency", "./core/idempotency/endpoint", "./core/idempotency/record", "./core/reason",
 			"./internal/pace", "./internal/testkit",
 		},
 		"the cases of idempotent endpoints run on each store and over each framework, in more than one module, and so name none",

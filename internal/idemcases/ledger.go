@@ -29,15 +29,23 @@ func (l *ledger) enter(ctx context.Context) (int, error) {
 	if l == nil {
 		return 0, nil
 	}
-	l.mu.Lock()
-	number := len(l.answers)
-	l.answers = append(l.answers, "")
-	l.mu.Unlock()
+	number := l.begin()
 	err := l.Enter(ctx, number)
 	if errors.Is(err, idempotency.ErrNoAttempt) { // it has no key
 		return number, nil
 	}
 	return number, err
+}
+
+// begin returns the number of a run without an effect yet.
+func (l *ledger) begin() int {
+	if l == nil {
+		return 0
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.answers = append(l.answers, "")
+	return len(l.answers) - 1
 }
 
 // answer notes the answer of a run.

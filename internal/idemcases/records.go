@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/gather"
 	"github.com/interlock-go/interlock/core/idempotency"
 	"github.com/interlock-go/interlock/internal/pace"
 )
@@ -69,6 +70,9 @@ type Transactions interface {
 	// Enter makes an effect, which has a number, in the transaction of the request
 	// that ctx belongs to.
 	Enter(ctx context.Context, number int) error
+	// Gather returns a function that makes an effect, which has a number, in a transaction that the
+	// requests of a batch share.
+	Gather(tb testing.TB, locker *core.Locker, opts ...gather.Option) func(ctx context.Context, key string, number int) error
 	// Entered returns the numbers of the effects that were committed.
 	Entered(tb testing.TB) []int
 }

@@ -31,7 +31,7 @@ const (
 
 // table is all cases.
 func table() []row {
-	return slices.Concat(endpointCases, disturbedCases, lockedCases, stackedCases, panicCases,
+	return slices.Concat(endpointCases, disturbedCases, lockedCases, gatheredCases, stackedCases, panicCases,
 		responseCases, headerCases, bodyCases, selectCases, foreignCases)
 }
 

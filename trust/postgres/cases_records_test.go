@@ -16,6 +16,7 @@ import (
 	"github.com/jackc/pgx/v5/stdlib"
 
 	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/gather"
 	"github.com/interlock-go/interlock/core/idempotency"
 	"github.com/interlock-go/interlock/core/memstore"
 	"github.com/interlock-go/interlock/core/pgstore"
@@ -235,6 +236,21 @@ func (r transactions) Enter(ctx context.Context, number int) error {
 	}
 	_, err = tx.ExecContext(ctx, "INSERT INTO effect VALUES ($1::bigint)", number)
 	return err
+}
+
+func (r transactions) Gather(tb testing.TB, locker *core.Locker, opts ...gather.Option) func(ctx context.Context, key string, number int) error {
+	tb.Helper()
+	batches := pgstore.Gather(r.stores["interlock"].Store, locker, pgstore.Each(func(ctx context.Context, tx *pgstore.Transaction, _ string, number int) (int, error) {
+		_, err := tx.ExecContext(ctx, "INSERT INTO effect VALUES ($1::bigint)", number)
+		return number, err
+	}), opts...)
+	return func(ctx context.Context, key string, number int) error {
+		got, err := batches.Do(ctx, key, number)
+		if err == nil && got != number {
+			tb.Errorf("the result of %d; want that of %d", got, number)
+		}
+		return err
+	}
 }
 
 func (r transactions) Entered(tb testing.TB) (numbers []int) {
