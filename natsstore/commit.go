@@ -16,7 +16,7 @@ import (
 )
 
 const (
-	// together is how often requests that collide are sent in one batch; then each half is sent alone.
+	// together is the number of times that colliding requests are sent in one batch. Then each half is sent alone.
 	together = 3
 	// under is the maximum number of batches that a process has under way, of the 50 that a stream takes.
 	under = 4

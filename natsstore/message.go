@@ -29,7 +29,7 @@ const (
 	headerOther  = headerLast + "-Subject"
 )
 
-// place is where a message is in its transaction. The number of a transaction is the sequence of its last message.
+// place is the position of a message in its transaction. The number of a transaction is the sequence of its last message.
 type place struct {
 	follow int // how many messages follow
 	shared int // how many parts its name begins with that a longer name of a later message begins with, too
@@ -89,7 +89,7 @@ func (s *server) learn(some ...record) {
 	}
 }
 
-// mostKnown is how many entries a process notes.
+// mostKnown is the maximum number of entries that a process notes.
 const mostKnown = 20_000
 
 // expects is the sequence that NATS compares for a condition, as far as it is known.

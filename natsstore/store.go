@@ -53,7 +53,7 @@ func isBucket(name string) bool {
 	return name != "" && strings.Trim(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_") == ""
 }
 
-// perMillisecond is how many messages a millisecond a bucket may have taken on average, so that a bucket that is made
+// perMillisecond is the maximum average number of messages a millisecond that a bucket takes, so that a bucket that is made
 // anew under its name has greater numbers than before.
 const perMillisecond = 16
 

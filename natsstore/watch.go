@@ -14,10 +14,10 @@ import (
 )
 
 const (
-	// beat is how often NATS says that a watch is alive. After two without a sign it is asked again, since a new
+	// beat is the interval of the signs of life that NATS sends to a watch. After two without a sign it is asked again, since a new
 	// consumer can miss a request.
 	beat = time.Second
-	// mostSilent is how often it is asked again before the watch counts as dead.
+	// mostSilent is the number of questions without an answer after which the watch counts as dead.
 	mostSilent = 3
 )
 

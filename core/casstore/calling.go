@@ -93,7 +93,7 @@ func (s *Store) passOn(key string, kept held) {
 	}
 }
 
-// mostCollisions is how often a release tries to call another locker than other releases do.
+// mostCollisions is the maximum number of tries of a release to call a locker that no other release calls.
 const mostCollisions = 6
 
 // mixed is the line with any of the first lockers that want permits before the others: several releases call

@@ -20,7 +20,7 @@ func (v *view) beats() (beats []string) {
 }
 
 const (
-	// mostBeats is how many beats a request looks at. The next one looks at others.
+	// mostBeats is the maximum number of beats that a request reads. The next request reads other beats.
 	mostBeats = 20
 	// standing divides a lease: when a lock has stood for that part of it, those who wait look whether
 	// the holder lives.

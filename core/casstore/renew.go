@@ -56,7 +56,7 @@ func (s *Store) Renew(ctx context.Context, leases []driver.Renewal, done func(i 
 	all.Wait()
 }
 
-// upTo is how many leases are renewed by one transaction with so many reads.
+// upTo is the number of leases that one transaction with so many reads renews.
 func upTo(group []renewal, reads int) int {
 	for i, r := range group {
 		if reads -= 2; r.as.place != "" {

@@ -2,5 +2,5 @@
 
 package casstore_test
 
-// seeds is how many runs draw lots. With the tag long there are fifty times as many.
+// seeds is the number of random runs. With the tag long there are fifty times as many.
 const seeds = 40

@@ -155,7 +155,7 @@ func (s *Store) wroteLock(key string, at found, v *view, holds []held, received 
 	s.freed[key] = received
 }
 
-// mostFreed is how many keys a store remembers that it has lately given up.
+// mostFreed is the maximum number of keys in the map of keys that were lately given up.
 const mostFreed = 64
 
 // freedLately reports whether this process was the last to hold a lock, and gave it up with no locker in line, so lately

@@ -55,6 +55,7 @@ func (c *claim) lookPlace() (reply driver.Reply, again bool, err error) {
 		v.rec = *rec // others have changed the lock, and may do so each time
 		return c.lineUp(v)
 	case c.lined && !reply.Granted:
+		c.lined = false
 		notices.Calls = append(notices.Calls, c.hints(v)...)
 		return c.refused(v, reply, notices)
 	case !reply.Full || c.listed:
@@ -110,39 +111,12 @@ func (v *view) shares() bool {
 	return slices.ContainsFunc(v.holds, func(h held) bool { return strings.Contains(h.place, "~") })
 }
 
-// few is how many permits there are, if they are so few that a request reads them all; else zero.
+// few is the number of permits if a request reads all of them, else zero.
 func (c *claim) few() int {
 	if c.ask.Kind != driver.Permit || c.ask.AtMost > 16 {
 		return 0
 	}
 	return c.ask.AtMost
-}
-
-// comesFirst reports whether a request can come into line before it looks whether it can have the lock. That compares nothing,
-// and so holds also where others change the lock all the time.
-func (c *claim) comesFirst(v *view) bool {
-	return c.ask.Waiter != "" && c.ask.From == "" && c.ask.Line == driver.InTurn && !v.listed(c.ask.Waiter)
-}
-
-// lineUp has the locker come into line, and then looks.
-func (c *claim) lineUp(v *view) (reply driver.Reply, again bool, err error) {
-	c.entered, c.lined = true, true
-	w := listed{Name: c.ask.Waiter, Process: c.process}
-	if c.ask.Kind.Place() {
-		w.Name = w.Name.AtPlaces()
-	}
-	return c.enter(v, Txn{Then: []Op{
-		{Name: c.names.waits(c.ask.Key, c.ask.Waiter.ID()), Value: w.text()}, {Name: c.names.line(c.ask.Key), Value: c.process},
-	}}, driver.Reply{Listed: true})
-}
-
-// hints are the calls to owners that the locker waits: the transaction that took it into line did not know them.
-func (c *claim) hints(v *view) []keystate.Call {
-	rec := v.rec.Clone()
-	rec.SetWaiting(names(slices.DeleteFunc(slices.Clone(v.line.since(v.gone)), func(w listed) bool { return w.Name.ID() == v.own })))
-	_, notices := rec.Acquire(c.ask, v.now)
-	c.lined = false
-	return slices.DeleteFunc(notices.Calls, func(call keystate.Call) bool { return call.What != driver.Wanted })
 }
 
 // queued reports whether others wait for permits, and none is kept for the locker that asks.

@@ -22,7 +22,7 @@ func Resumable() Option {
 
 // Abandoned is a request that no attempt carries on ([Engine.Abandoned]).
 type Abandoned struct {
-	// Record is the hash by which logs, traces and the tool name the request.
+	// Record is the hash of the request in logs, in traces and in the tool.
 	Record string
 	// Step is the last step with a stored outcome.
 	Step string

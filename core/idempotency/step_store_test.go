@@ -96,7 +96,7 @@ func TestTheAnswerToAStepIsLost(t *testing.T) {
 	}
 }
 
-// A later step carries the entry of an earlier one along, whose request was lost.
+// If the request of a step was lost, the request of a later step carries its entry along.
 func TestALaterStepStoresTheEarlierOne(t *testing.T) {
 	inBubble(t, func(w *world) {
 		p, e, n := newTrip(), w.engine(), 0

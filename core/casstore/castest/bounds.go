@@ -8,7 +8,7 @@ import (
 	"github.com/interlock-go/interlock/core/casstore"
 )
 
-// most is how many conditions, how many operations with reads and lists, and how many names in Else a transaction has.
+// most is the maximum number of conditions, of operations with reads and lists, and of names in Else.
 const most = 128
 
 // name is what a name consists of.

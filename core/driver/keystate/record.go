@@ -44,7 +44,7 @@ type Record struct {
 	unknown  map[string]json.RawMessage // the fields of the text that this version does not know
 }
 
-// Notices is what follows from a request.
+// Notices are the effects of a request on other owners and lockers.
 type Notices struct {
 	// Freed says that the lock, or a place, became free. The calls then are an offer, if there is one, and turns, in their order.
 	Freed bool

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// outcome is what a run without faults, and with one request after the other, leads to. All other runs are compared with it.
+// outcome is the result of a run without faults that sends one request after the other. The judge compares all other runs with it.
 type outcome struct {
 	effects map[effect]int
 	answers []Answer

@@ -24,7 +24,7 @@ const (
 	message             // a message that the broker delivers
 )
 
-// action is what happens at a place.
+// action is a fault at a place.
 type action uint8
 
 // The actions.

@@ -93,7 +93,7 @@ func Ceil(d, unit time.Duration) int64 {
 	return n
 }
 
-// window is how many round trips are compared.
+// window is the number of round trips that are compared.
 const window = 32
 
 // Trips has the shortest of the last 32 to 64 round trips. A mean would include the time

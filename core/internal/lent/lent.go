@@ -10,7 +10,7 @@ import (
 
 // Locks are the locks of a locker under prepared options.
 type Locks struct {
-	// Wait is how long a caller waits for the lock: zero not at all, negative until its context
+	// Wait is the longest wait of a caller for the lock: zero is none, negative until its context
 	// ends. Nested replaces it for a caller that holds another lock, if it is shorter.
 	Wait, Nested time.Duration
 	// MaxWaiters, unless zero, is the maximum number of waiting callers of a key.

@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	// keptRuns is how long the last run of a key is kept: longer than the longest period.
+	// keptRuns is the retention of a key's last run. It exceeds the longest period.
 	keptRuns = 800 * 24 * time.Hour
 	// lookAgain is the pause between two looks at a run of this period by another host.
 	lookAgain = time.Second
@@ -142,7 +142,7 @@ type errStopped int
 
 func (e errStopped) Error() string { return fmt.Sprintf("signal %d", int(e)) }
 
-// inPeriod calls run unless the period has a run. A run whose wrapper has died is followed after its
+// inPeriod calls run unless the period has a run. If the wrapper of a run has died, another host follows after its
 // lease: a command with a wait stays for that. stopped returns the number of a signal that ends the wait, and
 // 0 after a pause.
 func (c *Command) inPeriod(ctx context.Context, r *Records, stopped func() int, run func(context.Context) error) error {

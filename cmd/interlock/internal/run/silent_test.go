@@ -50,7 +50,7 @@ func (h *host) close() {
 	_ = h.store.Close()
 }
 
-// askOnce is a run without -wait, by a process of its own.
+// askOnce starts a new process that runs the command with -wait 0.
 func askOnce(t *testing.T, server *castest.Memory) (took time.Duration, said []string, err error) {
 	t.Helper()
 	h := hostOf(t, server)
